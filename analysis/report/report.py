@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
+        repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
         total=count_planned_trials(run_summary),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],

@@ -1,7 +1,8 @@
 """Formatting of numbers and names in reports, tables and figures."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 NO_VALUE = "\N{EN DASH}"
 SIGNIFICANT_DIGITS = 3
@@ -98,3 +99,14 @@ def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
 def capitalise_first_letter(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
+
+
+def describe_repeated_trials(trials: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one sentence per trial that took more than one attempt: how many, and why each was repeated.
+
+    The trials are those of summary.json.
+    """
+    for trial in trials:
+        if earlier_attempts := trial["earlier_attempts"]:
+            reasons = "; ".join(f"attempt {k}: {reason}" for k, reason in enumerate(earlier_attempts, start=1))
+            yield f"{trial['id']} took {1 + len(earlier_attempts)} attempts, and the last one counts; {reasons}"

@@ -5,7 +5,6 @@ Docker Compose starts and removes the containers.
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from hashlib import sha256
@@ -20,9 +19,9 @@ from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
 from compose.engines.containers.node_image.build import IMAGE_TAGS, build_node_image
-from compose.runs.certificates import issue_certificates
 from compose.runs.interrupt import defer_stop_signals
-from compose.runs.labels import container_labels, secrets_folder_prefix
+from compose.runs.labels import container_labels
+from compose.runs.secrets_folder import open_secrets_folder
 from compose.runs.supervisor import LogTail, TrialSupervisor
 from compose.shaping.mechanisms import (
     FEATURE_TEST_COMMANDS,
@@ -127,11 +126,10 @@ class DockerEngine(TrialEngine):
         if "transport" in (mechanisms.delay, mechanisms.loss):
             plan = plan.model_copy(update={"delay_mechanism": "transport"})
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
-        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
+        with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
             with closing(docker.from_env()) as client:
-                host = read_host_properties(client, self.images, Path(secrets))
-            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            set_secrets_owner(Path(secrets), host.user)
+                host = read_host_properties(client, self.images, secrets_folder)
+            set_secrets_owner(secrets_folder, host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 

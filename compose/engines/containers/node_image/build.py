@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import services
 from compose.engines.containers.node_image.packages import (
@@ -27,6 +26,7 @@ from compose.engines.containers.node_image.packages import (
 )
 from compose.host.host_facts import user_cache_folder
 from compose.runs.git_commit import git_commit_of_checkout
+from compose.runs.host_program import run_host_program
 from services.schema.errors import HostError
 
 # Device -> tag of the newest image.
@@ -63,22 +63,29 @@ def _build_image(device: ImageDevice, tag: str, cache_folder: Path, report: Call
     wheels_by_part = {part: fetch_wheels(part, cache_folder, report) for part in IMAGE_PARTS[device]}
     base_image, reason = _choose_base_image(report)
     report(f"node image: building it on {base_image} ({reason})")
-    with TemporaryDirectory(dir=cache_folder) as context:
-        shutil.copy(DOCKERFILE, context)
-        shutil.copytree(SERVICES_FOLDER, Path(context, "services"), ignore=shutil.ignore_patterns("__pycache__"))
-        for part, folder in wheels_by_part.items():
-            shutil.copytree(folder, Path(context, "wheels", part), copy_function=os.link)  # `cuda` has gigabytes
-        arguments = {
-            "BASE": base_image,
-            "VERSION": version("ensayo"),
-            "REVISION": git_commit_of_checkout().get("id", "unknown"),
-        }
-        options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-        tags = [f"--tag={tag}", f"--tag={IMAGE_TAGS[device]}"]
-        build = _run_docker("build", f"--target={device}", *tags, *options, context)
+    context = _make_build_context(cache_folder / "context", wheels_by_part)
+    arguments = {
+        "BASE": base_image,
+        "VERSION": version("ensayo"),
+        "REVISION": git_commit_of_checkout().get("id", "unknown"),
+    }
+    options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    tags = [f"--tag={tag}", f"--tag={IMAGE_TAGS[device]}"]
+    build = _run_docker("build", f"--target={device}", *tags, *options, str(context))
+    shutil.rmtree(context)
     if build.returncode:
         printed = f"{build.stdout}{build.stderr}".strip()
         raise HostError(f"the {device} image of the nodes could not be built; `docker build` printed:\n{printed}")
+
+
+def _make_build_context(context: Path, wheels_by_part: Mapping[ImageDevice, Path]) -> Path:
+    """Fill the folder that `docker build` reads; remove what a killed build has left there."""
+    shutil.rmtree(context, ignore_errors=True)
+    shutil.copytree(SERVICES_FOLDER, context / "services", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(DOCKERFILE, context)
+    for part, folder in wheels_by_part.items():
+        shutil.copytree(folder, context / "wheels" / part, copy_function=os.link)  # `cuda` has gigabytes
+    return context
 
 
 def _hash_image_sources(device: ImageDevice) -> str:
@@ -110,8 +117,7 @@ def _choose_base_image(report: Callable[[str], None]) -> tuple[str, str]:
     if _is_in_registry(python_image) and _run_docker("pull", "--quiet", python_image).returncode == 0:
         return python_image, "pulled"
     report(f"node image: {python_image} can't be pulled; building a base image from Debian's archive")
-    command = ["bash", str(DEBIAN_BASE_SCRIPT), DEBIAN_BASE_IMAGE]
-    script = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    script = run_host_program(["bash", DEBIAN_BASE_SCRIPT, DEBIAN_BASE_IMAGE])
     if script.returncode:
         raise HostError(
             f"the node image needs a base image, but {python_image} can't be pulled, and none can be built from "
@@ -128,7 +134,7 @@ def _is_in_registry(image: str) -> bool:
 
 
 def _run_docker(*arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False, timeout=timeout_s)  # noqa: S603, S607
+    return run_host_program(["docker", *arguments], timeout_s)
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """Python packages of the node image: requirements, versions and wheels."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -14,6 +12,8 @@ from typing import Literal, TypeAlias
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from compose.runs.host_program import run_host_program
+from compose.runs.python_program import python_command
 from services.schema.errors import HostError
 
 ImageDevice: TypeAlias = Literal["cpu", "cuda"]
@@ -105,6 +105,6 @@ def _download(requirements: Iterable[str], folder: Path, *options: str) -> str:
     # pip takes the first platform with a wheel, as it does on the host.
     platforms = [*(f"manylinux_2_{minor}_{machine()}" for minor in glibc_minors), f"manylinux2014_{machine()}"]
     target = [f"--python-version={IMAGE_PYTHON}", "--implementation=cp", *(f"--platform={name}" for name in platforms)]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", *target, f"--dest={folder}"]
-    pip = subprocess.run([*command, *options, *requirements], capture_output=True, text=True, check=False)  # noqa: S603
+    command = [*python_command("pip"), "download", "--quiet", "--only-binary=:all:", *target, f"--dest={folder}"]
+    pip = run_host_program([*command, *options, *requirements])
     return (pip.stderr.strip() or f"exit code {pip.returncode}") if pip.returncode else ""
