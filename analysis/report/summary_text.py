@@ -21,7 +21,7 @@ from analysis.report.wording import capitalise_first_letter, format_number, form
 from analysis.results.excluded_trials import describe_excluded_trials
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
-from analysis.statistics.bootstrap import Interval, ratio_interval
+from analysis.statistics.intervals import Interval, ratio_interval
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 
 EXPECTED_EFFICIENCY = 0.6  # efficiency that platform engineers ask for
