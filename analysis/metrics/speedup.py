@@ -23,7 +23,7 @@ from analysis.results.trial_result import (
 )
 from analysis.statistics.centre import Floats, median_of_maybe_infinite, olympic_mean
 from analysis.statistics.efficiency import compute_efficiency, speedup
-from analysis.statistics.intervals import confidence_interval, draw_mean_times, ratio_interval
+from analysis.statistics.intervals import confidence_interval, draw_mean_times, percentile_interval, ratio_interval
 
 ONE_WORKER = "one worker alone"
 
@@ -55,6 +55,14 @@ class SpeedupPoint:
     predicted_speedup: float | None  # `rate_speedup` by the closed forms; None where one of the two is not predicted
     seconds_ci: tuple[float, float] | None  # None where a trial ran once or missed the target
     seconds_median: float
+
+    @property
+    def efficiency_ci(self) -> tuple[float, float] | None:
+        """95 % interval of the efficiency: that of the speedup / (workers / workers of the base)."""
+        if self.speedup_ci is None:
+            return None
+        efficiency_per_speedup = self.efficiency / self.speedup
+        return self.speedup_ci[0] * efficiency_per_speedup, self.speedup_ci[1] * efficiency_per_speedup
 
     def throughput_efficiency(self, curve_base: SpeedupBaseline) -> float:
         """Return the samples per second and worker, divided by those of the curve's baseline."""
@@ -93,6 +101,12 @@ class SpeedupCurve:
         if self.base.strategy != self.strategy and self.base.workers == 1:
             return ONE_WORKER
         return f"{self.base.strategy} on {format_worker_count(self.base.workers)}"
+
+    def gain_interval(self, before: SpeedupPoint, after: SpeedupPoint) -> tuple[float, float] | None:
+        """Return the 95 % interval of the ratio of the speedups of two points, after / before; None without repeats."""
+        if not self.draws:
+            return None
+        return percentile_interval(self.draws[after.workers] / self.draws[before.workers])
 
     @property
     def has_predictions(self) -> bool:

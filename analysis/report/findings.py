@@ -17,20 +17,24 @@ from analysis.metrics.strategy_switch import (
     describe_switch_outcomes,
     find_median_saving_switch,
 )
-from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
+from analysis.report.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
+from analysis.report.fastest import MAX_LISTED, TIE_RATIO
+from analysis.report.wording import (
+    format_interval,
+    format_number,
+    format_percentage,
+    format_percentage_interval,
+    format_worker_count,
+    join_names,
+)
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
-from analysis.results.trial_result import TrialGroup, choose_time_metric
-from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
-from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired_comparison import paired_t_test_p_value
+from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
+from analysis.statistics.intervals import confidence_interval
 
-TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %
 MIN_CURVE_POINTS = 3  # least number of points of a curve whose growth is described
-MAX_LISTED = 3  # most items that a sentence lists; of more it names two
-ACCURACY_METRIC, LOSS_METRIC = "accuracy", "loss"  # metrics of models that classify
-MIN_CAUSE_RATIO = 1.1  # ratio below which a step phase or the samples to target do not count as a cause
-NEGLIGIBLE_LOSS = 0.01  # share of the efficiency whose loss is not reported
+LOSS_METRIC = "loss"  # beside the accuracy, a metric of models that classify
+MIN_GROWTH_RATIO = 1.1  # ratio below which the growth of a step is not reported
 
 FindingFunction = Callable[[RunSummary], str]
 
@@ -57,37 +61,6 @@ def strategy_switch_finding(summary: RunSummary) -> str:
     return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_training_times(rivals, summary.target)]))
 
 
-def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the swept values that give the best accuracy.
-
-    The sentence also names the fastest swept values whose accuracy is not significantly different. Applies to one
-    strategy with several repeated combinations of swept values, without a target.
-    """
-    by_strategy = groups_by_swept_values(summary)
-    if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
-        return ""
-    groups = [group for group in by_strategy[0] if all(ACCURACY_METRIC in trial.final for trial in group.trials)]
-    if len(groups) < len(by_strategy[0]) or not all(group.trials[1:] and seconds_per_sample(group) for group in groups):
-        return ""
-    best = max(groups, key=_average_final_accuracy)
-    as_accurate = _equally_accurate_groups(best, groups)
-    others = join_names(omit_repeated_keys(group.condition for group in as_accurate if group is not best))
-    fastest = min(as_accurate, key=seconds_per_sample)
-    accuracy = format_number(_average_final_accuracy(best))
-    best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
-    if fastest is best:
-        reason = "no other condition takes less time"
-        if any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups):
-            reason = "every condition that takes less time differs significantly"
-        return f"{best_text}; {reason}"
-    repeats = min(len(group.trials) for group in as_accurate)
-    equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
-    fastest_text = f"{fastest.condition} ({format_number(_average_final_accuracy(fastest))})"
-    share = format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))
-    time_text = f"the same samples take {share} of the time"
-    return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
-
-
 def time_to_target_finding(summary: RunSummary) -> str:
     """Return a sentence on the time to the training target for each combination of swept values.
 
@@ -101,7 +74,7 @@ def time_to_target_finding(summary: RunSummary) -> str:
         return ""
     conditions = omit_repeated_keys(group.condition for group in groups)
     parts = [
-        f"{_describe_duration(group.time_to_target_s)} with {condition}"
+        f"{_describe_mean_time(group, 'time_to_target')} with {condition}"
         for condition, group in zip(conditions, groups, strict=True)
     ]
     return f"to reach {summary.target}, {groups[0].strategy} {', '.join(parts)}"
@@ -137,8 +110,8 @@ def predicted_speedup_finding(summary: RunSummary) -> str:
 def scaling_efficiency_finding(summary: RunSummary) -> str:
     """Return a sentence on the efficiency with each combination of swept values.
 
-    The sentence also says what lowered the efficiency: hardware or learning. Applies to one strategy with several
-    combinations, on three or more numbers of workers each.
+    The sentence also gives hardware and statistical efficiency, where they are measured. Applies to one strategy with
+    several combinations, on three or more numbers of workers each.
     """
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if len(summary.strategies) != 1 or len({curve.condition for curve in curves}) < 2:  # noqa: PLR2004 -- to compare
@@ -148,8 +121,9 @@ def scaling_efficiency_finding(summary: RunSummary) -> str:
         where = f"on {format_worker_count(*worker_counts)}"
     else:
         where = "on the most workers that ran under each condition"
-    parts = "; ".join(_describe_efficiency(curve, worker_counts, summary.target) for curve in curves)
-    return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
+    parts = ", ".join(_describe_efficiency(curve, worker_counts) for curve in curves)
+    unmeasured = _describe_unmeasured_factors(curves, summary.target)
+    return f"{where}, the efficiency of {curves[0].strategy} is {parts}{unmeasured}"
 
 
 def fastest_strategies_finding(summary: RunSummary) -> str:
@@ -263,25 +237,33 @@ def switch_outcome_sentence(group: TrialGroup) -> str:
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
     """Describe how much faster training gets from the second largest to the largest number of workers.
 
-    If the speed falls, the text says beyond how many workers. Empty for speedup curves of fewer than three points.
+    If the speed falls, the text says beyond how many workers. Where the interval of the ratio contains 1, or single
+    runs differ by less than TIE_RATIO, the change is too close to call. Empty for curves of fewer than three points.
     """
     if len(speedup_curve.points) < MIN_CURVE_POINTS:
         return ""
     before, last = speedup_curve.points[-2:]
     best = max(speedup_curve.points, key=lambda point: point.speedup)
-    if best.workers < last.workers:
-        limit = f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
-        loss = format_number(best.speedup / last.speedup)
-        return f"{speedup_curve.description}: {limit}; {last.workers} take {loss} times as long"
-    increase = f"from {before.workers} to {format_worker_count(last.workers)}"
-    gain = format_number(last.speedup / before.speedup)
-    return f"{speedup_curve.description}: {increase} it gets {gain} times as fast"
+    reference = best if best.workers < last.workers else before
+    ratio, interval = last.speedup / reference.speedup, speedup_curve.gain_interval(reference, last)
+    increase = f"{speedup_curve.description}: from {reference.workers} to {format_worker_count(last.workers)}"
+    low, high = interval or (ratio / TIE_RATIO, ratio * TIE_RATIO)
+    if low <= 1 <= high:
+        return (
+            f"{increase} the gain is too close to call: {format_number(ratio)} times as fast{format_interval(interval)}"
+        )
+    if ratio > 1:
+        return f"{increase} it gets {format_number(ratio)} times as fast{format_interval(interval)}"
+    limit = f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
+    loss = format_number(1 / ratio)
+    inverse = format_interval((1 / high, 1 / low) if interval else None)
+    return f"{speedup_curve.description}: {limit}; {last.workers} take {loss} times as long{inverse}"
 
 
 def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
     """Describe how much longer a step of each strategy takes on the most workers than on the fewest.
 
-    Empty where no step takes longer by MIN_CAUSE_RATIO.
+    Empty where no step takes longer by MIN_GROWTH_RATIO.
     """
     candidates = (group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline)
     groups = [group for group in candidates if group.median_step_s]
@@ -291,7 +273,7 @@ def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
     steps_s = {(group.strategy, group.workers): group.median_step_s or 0.0 for group in groups}
     on_both = [name for name in summary.strategies if {(name, fewest), (name, most)} <= steps_s.keys()]
     ratios = {name: steps_s[name, most] / steps_s[name, fewest] for name in on_both}
-    if fewest == most or max(ratios.values(), default=1.0) < MIN_CAUSE_RATIO:
+    if fewest == most or max(ratios.values(), default=1.0) < MIN_GROWTH_RATIO:
         return ""
     first, *others = sorted(ratios, key=lambda name: -ratios[name])
     rest = "".join(f", of {name} {format_number(ratios[name])} times" for name in others)
@@ -311,17 +293,15 @@ def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
     return "; ".join(_describe_vs_prediction(curve) for curve in shown)
 
 
-def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
-    """Return a part of a sentence on whether hardware or learning lowered the efficiency more.
+def describe_efficiency_factors(speedup_point: SpeedupPoint) -> str:
+    """Return the two factors of an efficiency with a leading space, such as " (hardware 73% × statistical 23%)".
 
-    Learning means the statistical efficiency.
+    Empty where they are not measured.
     """
     statistical, hardware = speedup_point.statistical_efficiency, speedup_point.hardware_efficiency
-    if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
-        return "all of the loss in hardware"
-    if hardware <= statistical:
-        return f"mostly lost in hardware ({format_percentage(hardware)}; statistical {format_percentage(statistical)})"
-    return f"mostly lost in learning ({format_percentage(statistical)}; hardware {format_percentage(hardware)})"
+    if statistical is None:
+        return ""
+    return f" (hardware {format_percentage(hardware)} {TIMES_SIGN} statistical {format_percentage(statistical)})"
 
 
 def _describe_vs_prediction(speedup_curve: SpeedupCurve) -> str:
@@ -354,53 +334,40 @@ def _describe_training_times(trial_groups: Sequence[TrialGroup], quality_target:
     task, factor = (
         (f"to reach {quality_target}", 1.0) if time_metric == "time_to_target" else ("for 1,000 samples", 1e3)
     )
-    durations = (f"{group.strategy} {_describe_duration(factor * group.mean_time_s(time_metric))}" for group in ranked)
+    durations = (f"{group.strategy} {_describe_mean_time(group, time_metric, factor)}" for group in ranked)
     return f"{task}, {', '.join(durations)}"
 
 
-def _describe_duration(seconds: float) -> str:
-    return f"takes {format_number(seconds)} s" if np.isfinite(seconds) else "misses it"
+def _describe_mean_time(group: TrialGroup, time_metric: TimeMetric, factor: float = 1.0) -> str:
+    """Return how long a group takes, with an interval if it ran repeatedly, or how many runs missed the target."""
+    missed = sum(trial.time_to_target_s is None for trial in group.trials) if time_metric == "time_to_target" else 0
+    if missed:
+        return f"misses it in {missed} of {len(group.trials)} runs" if len(group.trials) > 1 else "misses it"
+    times_s = factor * group.trial_times_s(time_metric)
+    interval = confidence_interval(times_s, factor * group.time_rounding_s(time_metric))
+    return f"takes {format_number(factor * group.mean_time_s(time_metric))} s{format_interval(interval)}"
 
 
-def _average_final_accuracy(trial_group: TrialGroup) -> float:
-    return float(np.mean([trial.final[ACCURACY_METRIC] for trial in trial_group.trials]))
+def _describe_efficiency(speedup_curve: SpeedupCurve, max_worker_counts: Collection[int]) -> str:
+    """Return a part of a sentence on the efficiency of a strategy on the most workers, and on its two factors.
 
-
-def _equally_accurate_groups(best: TrialGroup, trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups of trials whose accuracy does not differ significantly from that of the best group."""
-    others = [group for group in trial_groups if group is not best]
-    p_values = holm_adjust(np.array([_accuracy_p_value(best, group) for group in others]))
-    return [group for group in trial_groups if group is best or p_values[others.index(group)] >= SIGNIFICANCE_LEVEL]
-
-
-def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
-    """Return the p-value of a paired t-test of the hypothesis that two groups of trials have the same accuracy.
-
-    Pairs are the seeds that finished in both groups. Differences are tested, not ratios: an accuracy may be zero.
-    """
-    best_by_seed, other_by_seed = (
-        {trial.seed: trial.final[ACCURACY_METRIC] for trial in group.trials} for group in (best_group, other_group)
-    )
-    shared_seeds = sorted(best_by_seed.keys() & other_by_seed.keys())
-    return paired_t_test_p_value(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
-
-
-def _describe_efficiency(
-    speedup_curve: SpeedupCurve, max_worker_counts: Collection[int], quality_target: str | None
-) -> str:
-    """Return a part of a sentence on the efficiency of a strategy on the most workers.
-
-    The text also says whether hardware or learning reduces the efficiency. The number of workers is named where it
-    differs between speedup curves. Where the target was missed on some number of workers, the loss is not split into
-    hardware and learning.
+    The number of workers is named where it differs between speedup curves.
     """
     last = speedup_curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(max_worker_counts) > 1 else ""
-    efficiency = f"{format_percentage(last.efficiency)} with {speedup_curve.condition}{workers}"
-    if quality_target and speedup_curve.of == "time_to_samples":
-        return f"{efficiency} by samples only, since not every number of workers reaches the target"
-    is_whole = last.efficiency >= 1 - NEGLIGIBLE_LOSS
-    return efficiency if is_whole else f"{efficiency}, {describe_efficiency_loss(last)}"
+    efficiency = f"{format_percentage(last.efficiency)}{format_percentage_interval(last.efficiency_ci)}"
+    return f"{efficiency} with {speedup_curve.condition}{workers}{describe_efficiency_factors(last)}"
+
+
+def _describe_unmeasured_factors(speedup_curves: Sequence[SpeedupCurve], quality_target: str | None) -> str:
+    """Return why hardware and statistical efficiency are not measured. Empty where they are, for all curves."""
+    by_samples = [curve.condition for curve in speedup_curves if curve.of == "time_to_samples"]
+    if not by_samples:
+        return ""
+    unmeasured = "by time for the same samples: hardware and statistical efficiency are not measured"
+    if not quality_target:
+        return f"; {unmeasured} without a target"
+    return f"; with {join_names(by_samples)} {unmeasured}, since not every number of workers reaches the target"
 
 
 def _strategies_near_fastest(trial_groups: Sequence[TrialGroup]) -> set[str]:

@@ -1,8 +1,8 @@
 """95 % confidence intervals of the times of a few runs, and of ratios of two times.
 
-All intervals are Student's t-intervals of mean log times, transformed back: training times vary by factors. They are
-intervals of the geometric mean. The tests simulate their coverage for 2 to 10 runs with normal and log-normal times;
-bootstrap intervals of so few runs cover 41 % to 85 % instead of 95 %.
+Intervals of times are Student's t-intervals of mean log times, transformed back: training times vary by factors. They
+are intervals of the geometric mean. The tests simulate their coverage for 2 to 10 runs with normal and log-normal
+times. Bootstrap intervals of two runs cover about half of that.
 
 Where a time was measured at an evaluation, its rounding error counts too (`analysis.statistics.rounding`). An interval
 needs two finite times or more on each side: a single run has no spread, and a run that missed its target has no time.
@@ -33,6 +33,17 @@ def confidence_interval(times: Floats, rounding_step: float = 0.0) -> Interval |
     log_times = np.log(times)
     variance = max(_variance_of_mean(log_times), log_rounding_variance(times, rounding_step))
     return _t_interval(float(log_times.mean()), variance, times.size - 1)
+
+
+def mean_interval(values: Floats) -> Interval | None:
+    """Return the 95 % t-interval of the mean of values that may be zero, such as accuracies.
+
+    Return None for a single value.
+    """
+    if not _have_spread(values):
+        return None
+    half_width = _t_quantile(values.size - 1) * np.sqrt(_variance_of_mean(values))
+    return float(values.mean() - half_width), float(values.mean() + half_width)
 
 
 def ratio_interval(
@@ -108,5 +119,9 @@ def _variance_of_mean(values: Floats) -> float:
 
 
 def _t_interval(log_mean: float, variance_of_mean: float, degrees_of_freedom: float) -> Interval:
-    half_width = stdtrit(degrees_of_freedom, 0.5 + LEVEL_PERCENT / 200) * np.sqrt(variance_of_mean)
+    half_width = _t_quantile(degrees_of_freedom) * np.sqrt(variance_of_mean)
     return float(np.exp(log_mean - half_width)), float(np.exp(log_mean + half_width))
+
+
+def _t_quantile(degrees_of_freedom: float) -> float:
+    return float(stdtrit(degrees_of_freedom, 0.5 + LEVEL_PERCENT / 200))
