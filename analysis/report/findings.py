@@ -143,10 +143,11 @@ def fastest_strategies_finding(summary: RunSummary) -> str:
         return ""  # a trial that took no time has no ratio
     fastest_everywhere = set.intersection(*(_strategies_near_fastest(groups) for groups in cases))
     names = [name for name in summary.strategies if name in fastest_everywhere]
-    subject = f"{join_names(names) or 'no strategy'} {'are' if len(names) > 1 else 'is'}"
+    subject = f"the mean time{'s' * (len(names) > 1)} of {join_names(names) or 'no strategy'}"
+    verb = "are" if len(names) > 1 else "is"
     slowest = max((_find_slowest_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
     within = f"within {format_percentage(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
-    return f"{subject} {within}; {_describe_slowest_trial_group(slowest)}"
+    return f"{subject} {verb} {within}; {_describe_slowest_trial_group(slowest)}"
 
 
 def step_time_growth_finding(summary: RunSummary) -> str:
@@ -342,7 +343,7 @@ def _describe_mean_time(group: TrialGroup, time_metric: TimeMetric, factor: floa
     """Return how long a group takes, with an interval if it ran repeatedly, or how many runs missed the target."""
     missed = sum(trial.time_to_target_s is None for trial in group.trials) if time_metric == "time_to_target" else 0
     if missed:
-        return f"misses it in {missed} of {len(group.trials)} runs" if len(group.trials) > 1 else "misses it"
+        return f"misses the target{f' in {missed} of {len(group.trials)} runs' if len(group.trials) > 1 else ''}"
     times_s = factor * group.trial_times_s(time_metric)
     interval = confidence_interval(times_s, factor * group.time_rounding_s(time_metric))
     return f"takes {format_number(factor * group.mean_time_s(time_metric))} s{format_interval(interval)}"
@@ -391,7 +392,7 @@ def _find_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup,
 def _describe_slowest_trial_group(group_and_slowdown: tuple[TrialGroup, float]) -> str:
     group, ratio = group_and_slowdown
     if not np.isfinite(ratio):
-        return f"{group.description} never reaches the target"
+        return f"{group.description} {_describe_mean_time(group, 'time_to_target')}"
     return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"
 
 

@@ -228,12 +228,12 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
         [[reaching("ring", 4, [time], f"batch {index}") for index, time in enumerate((1.03, 2.0, 3.0))]],
     ),
     "a condition misses the target": (
-        "misses it in 1 of 3 runs",
+        "misses the target in 1 of 3 runs",
         [reaching("ring", 4, times, f"batch {index}") for index, times in enumerate(([1.0, None, 1.0], LOW, LOW))],
         [[reaching("ring", 4, times, f"batch {index}") for index, times in enumerate((HIGH, LOW, LOW))]],
     ),
     "strategies are almost the fastest in all cases": (
-        "ring and ps are within 5%",
+        "the mean times of ring and ps are within 5%",
         [repeats(name, n, [1.0], f"size {size}") for name in ("ring", "ps") for n in (2, 4) for size in (1, 2)],
         [
             [

@@ -118,7 +118,7 @@ def test_a_sweep_with_a_target_is_answered_by_the_time_to_the_target(trial: Tria
     trials = [trial("it", 4, 1.0, name, time_to_target_s=s, target="accuracy ≥ 0.9") for name, s in ends.items()]
 
     assert describe_main_finding(summary(*trials)) == (
-        "to reach accuracy ≥ 0.9, it takes 2.00 s with backups 0, takes 3.00 s with 1, misses it with 2"
+        "to reach accuracy ≥ 0.9, it takes 2.00 s with backups 0, takes 3.00 s with 1, misses the target with 2"
     )
 
 
@@ -197,7 +197,7 @@ def test_strategies_that_are_fastest_in_every_case_are_named(trial: Trials) -> N
     trials = [trial(name, n, s, size) for name, row in seconds.items() for (n, size), s in zip(cases, row, strict=True)]
 
     assert describe_main_finding(summary(*trials)) == (
-        "ring and auto are within 5% of the fastest in all 4 cases; "
+        "the mean times of ring and auto are within 5% of the fastest in all 4 cases; "
         "tree on 4 workers (features 1) takes 2.00 times as long as the fastest there"
     )
 

@@ -8,12 +8,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from analysis.statistics.intervals import confidence_interval, draw_mean_times, percentile_interval, ratio_interval
+from analysis.statistics.intervals import (
+    confidence_interval,
+    draw_mean_times,
+    mean_interval,
+    percentile_interval,
+    ratio_interval,
+)
 from analysis.statistics.worker_count_rules import choose_worker_counts
 
 Times = np.ndarray
 DrawTimes = Callable[[np.random.Generator, float, int], Times]  # generator, relative spread, runs -> times around 1
-LEAST_COVERAGE = 0.90
+LEAST_COVERAGE, NEARLY_NOMINAL = 0.90, 0.935
 SAMPLES = 300  # simulated runs per case: 95 % coverage is then measured as 90 % in one of 10,000 cases
 SPREAD = 0.1  # of repeated trainings: MLPerf's differ by about 7 %
 SEED_SPREAD = 0.2  # a seed changes the times of both strategies
@@ -49,8 +55,14 @@ def drawn_mean_interval(draw: DrawTimes, runs: int, generator: np.random.Generat
     return None if draws is None else percentile_interval(draws[:, 0])
 
 
+def quality_interval(draw: DrawTimes, runs: int, generator: np.random.Generator) -> tuple[float, float] | None:
+    """Interval of a final accuracy or another quality, whose true mean is 2."""
+    return mean_interval(1 + draw(generator, SPREAD, runs))
+
+
 @pytest.mark.parametrize(
-    "interval_of", [time_interval, paired_ratio_interval, unpaired_ratio_interval, drawn_mean_interval]
+    "interval_of",
+    [time_interval, paired_ratio_interval, unpaired_ratio_interval, drawn_mean_interval, quality_interval],
 )
 @for_each_distribution
 @for_each_number_of_runs
@@ -58,6 +70,19 @@ def test_intervals_contain_the_true_value(interval_of: Callable[..., object], dr
     generator = np.random.default_rng(runs)
 
     assert coverage(lambda: interval_of(draw, runs, generator), true_value=2.0) >= LEAST_COVERAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interval_of", [time_interval, paired_ratio_interval, unpaired_ratio_interval])
+@for_each_distribution
+@for_each_number_of_runs
+def test_coverage_over_many_samples_is_nearly_nominal(
+    interval_of: Callable[..., object], draw: DrawTimes, runs: int
+) -> None:
+    """Nominal are 95 %; with 5,000 samples, the simulation errs by less than 1 % in 999 of 1,000 cases."""
+    generator = np.random.default_rng(runs)
+
+    assert coverage(lambda: interval_of(draw, runs, generator), true_value=2.0, samples=5000) >= NEARLY_NOMINAL
 
 
 @pytest.mark.parametrize("step", [0.05, 0.3])
@@ -98,7 +123,7 @@ def test_intervals_of_chosen_numbers_of_workers_contain_the_true_number(runs: in
     assert np.mean(hits) >= LEAST_COVERAGE
 
 
-def coverage(interval_of_one_sample: Callable[[], object], true_value: float) -> float:
+def coverage(interval_of_one_sample: Callable[[], object], true_value: float, samples: int = SAMPLES) -> float:
     """Return the share of simulated intervals that contain the true value."""
-    intervals = [interval_of_one_sample() for _ in range(SAMPLES)]
+    intervals = [interval_of_one_sample() for _ in range(samples)]
     return float(np.mean([low <= true_value <= high for low, high in intervals]))  # type: ignore[misc]
