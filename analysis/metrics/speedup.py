@@ -43,7 +43,7 @@ class SpeedupPoint:
 
     workers: int
     speedup: float
-    speedup_ci: tuple[float, float] | None  # None where a trial ran once or missed the target
+    speedup_ci: tuple[float, float] | None  # None for the base, and where a trial ran once or missed the target
     efficiency: float
     hardware_efficiency: float | None  # both None where times are not times to the target: not measured
     statistical_efficiency: float | None
@@ -196,9 +196,8 @@ def _make_speedup_point(
     paired: bool,
 ) -> SpeedupPoint:
     seconds = float(olympic_mean(repeat_times_s))
-    roundings_s = (0.0, 0.0)  # a base has the same times as itself, however they were rounded
-    if group is not base_group:
-        roundings_s = (base_group.time_rounding_s(time_metric), group.time_rounding_s(time_metric))
+    roundings_s = (base_group.time_rounding_s(time_metric), group.time_rounding_s(time_metric))
+    interval = ratio_interval(base_times_s, repeat_times_s, paired=paired, rounding_steps=roundings_s)
     statistical = (
         base_group.mean_samples_to_target / group.mean_samples_to_target if time_metric == "time_to_target" else None
     )
@@ -207,9 +206,7 @@ def _make_speedup_point(
     return SpeedupPoint(
         workers=group.workers,
         speedup=factors.speedup,
-        speedup_ci=ratio_interval(
-            base_times_s, repeat_times_s, paired=paired or group is base_group, rounding_steps=roundings_s
-        ),
+        speedup_ci=None if group is base_group else interval,  # a base has the speedup 1 by definition
         efficiency=factors.efficiency,
         hardware_efficiency=factors.hardware,
         statistical_efficiency=factors.statistical,

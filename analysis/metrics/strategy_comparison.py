@@ -69,22 +69,18 @@ def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTime
     took no time are left out.
     """
     members = [group for group in trial_groups if not group.is_baseline]
-    return _compare_pairs(
+    return compare_group_pairs(
         pair
         for pair in combinations(members, 2)
         if (pair[0].condition, pair[0].workers) == (pair[1].condition, pair[1].workers)
     )
 
 
-def compare_with_reference(reference: TrialGroup, others: Iterable[TrialGroup]) -> tuple[StrategyTimeGap, ...]:
-    """Compare the times of a reference with those of other groups, which may have other swept values or workers.
+def compare_group_pairs(pairs: Iterable[tuple[TrialGroup, TrialGroup]]) -> tuple[StrategyTimeGap, ...]:
+    """Compare the times of pairs of groups, which may have other swept values or workers. p-values are Holm's.
 
-    Groups that share fewer than two seeds with the reference are left out, and so are trials that took no time.
+    Pairs that share fewer than two seeds are left out, and so are pairs with trials that took no time.
     """
-    return _compare_pairs((reference, other) for other in others)
-
-
-def _compare_pairs(pairs: Iterable[tuple[TrialGroup, TrialGroup]]) -> tuple[StrategyTimeGap, ...]:
     compared = [_compare_trial_group_times(*pair) for pair in pairs if _can_compare_times(*pair)]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyTimeGap(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))

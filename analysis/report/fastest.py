@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_with_reference, find_group_time_gap
+from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import format_interval, format_number, shorten_list
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
@@ -93,7 +93,7 @@ def compare_fastest_group(trial_groups: Sequence[TrialGroup], summary: RunSummar
         return None
     winner, *others = ranked
     # Groups with the winner's workers and swept values keep the p-values of the comparison of all strategies.
-    gaps = (*summary.strategy_time_gaps, *compare_with_reference(winner, others))
+    gaps = (*summary.strategy_time_gaps, *compare_group_pairs((winner, other) for other in others))
     differences = {group.name: find_group_time_gap(winner, group, gaps) for group in others}
     tied = tuple(group for group in others if is_too_close(winner, group, time_metric, differences[group.name]))
     rival = next(iter(_find_rival_groups(winner, others)), None)

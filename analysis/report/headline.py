@@ -12,6 +12,7 @@ from analysis.metrics.speedup import SpeedupPoint
 from analysis.report import findings
 from analysis.report.causes import describe_winner_causes
 from analysis.report.fastest import TwoFastestStrategies, compare_fastest_group, compare_winner_with_rival
+from analysis.report.scaling_findings import describe_gain_of_more_workers, describe_step_time_growth
 from analysis.report.wording import capitalise_first_letter, format_number, format_worker_count, join_names
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
@@ -56,8 +57,8 @@ def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategi
         ]
     cause = describe_winner_causes(summary, fastest_pair)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
-        return [findings.describe_gain_of_more_workers(summary.curves[0]), winner_sentence, cause]
-    return [winner_sentence, findings.describe_step_time_growth(summary, fastest_pair.winner.condition), cause]
+        return [describe_gain_of_more_workers(summary.curves[0]), winner_sentence, cause]
+    return [winner_sentence, describe_step_time_growth(summary, fastest_pair.winner.condition), cause]
 
 
 def _describe_missed_target(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from analysis.metrics.quality_comparison import choose_quality_metric
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.metrics.strategy_comparison import FasterAnswer, StrategyTimeGap, find_group_time_gap
+from analysis.metrics.strategy_comparison import FasterAnswer, StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import (
     NO_VALUE,
     format_interval,
@@ -48,7 +48,8 @@ class StrategyTable:
 def make_strategy_table(summary: RunSummary) -> StrategyTable:
     """Return the table of strategies of a run, one row per group of trials in the order of the scenario.
 
-    The reference of a row is the first strategy of the scenario that ran with its swept values and workers.
+    The reference of a row is the first strategy of the scenario that ran with its swept values and workers. If a single
+    strategy ran, it is the first combination of swept values on as many workers.
     """
     groups = summary.trial_groups
     time_metric = choose_time_metric(groups)
@@ -56,13 +57,17 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
     points = {
         (curve.strategy, curve.condition, point.workers): point for curve in summary.curves for point in curve.points
     }
+    references = {group.name: _find_reference(group, groups) for group in groups}
+    # Strategies in the same case have the p-values of the sentences on the fastest strategies.
+    pairs = [(reference, group) for group in groups if (reference := references[group.name]) and reference is not group]
+    gaps = (*summary.strategy_time_gaps, *compare_group_pairs(pairs))
     rows = tuple(
         StrategyRow(
             group,
             _format_time(group, time_metric),
             *_format_efficiencies(points.get((group.strategy, group.condition, group.workers))),
             _format_quality(group, metric),
-            _answer_is_faster(group, _find_reference(group, groups), summary.strategy_time_gaps),
+            _answer_is_faster(group, references[group.name], gaps),
         )
         for group in groups
     )
@@ -106,13 +111,14 @@ def _format_quality(group: TrialGroup, metric: str | None) -> str:
 
 
 def _find_reference(group: TrialGroup, trial_groups: Sequence[TrialGroup]) -> TrialGroup | None:
-    """Return the first group with the same swept values and workers; None for a baseline or without another group."""
-    case = [
-        other
-        for other in trial_groups
-        if (other.condition, other.workers) == (group.condition, group.workers) and not other.is_baseline
-    ]
-    return case[0] if len(case) > 1 and not group.is_baseline else None
+    """Return the first group with the same workers and swept values, or with the same workers if one strategy ran.
+
+    None for a baseline, or without another such group.
+    """
+    candidates = [other for other in trial_groups if other.workers == group.workers and not other.is_baseline]
+    if len({other.strategy for other in trial_groups if not other.is_baseline}) > 1:
+        candidates = [other for other in candidates if other.condition == group.condition]
+    return candidates[0] if len(candidates) > 1 and not group.is_baseline else None
 
 
 def _answer_is_faster(group: TrialGroup, reference: TrialGroup | None, gaps: Sequence[StrategyTimeGap]) -> str:
@@ -130,5 +136,6 @@ def _answer_is_faster(group: TrialGroup, reference: TrialGroup | None, gaps: Seq
     ratio, interval = gap.comparison.ratio, gap.comparison.interval
     if gap.faster.name != group.name:
         ratio, interval = 1 / ratio, (1 / interval[1], 1 / interval[0]) if interval else None
-    times = f": {format_number(ratio)}{TIMES_SIGN}{format_interval(interval)}" if 0 < ratio < np.inf else ""
-    return f"{gap.answer_is_faster(group)}{times} vs {reference.strategy}"
+    factor = f": {format_number(ratio)}{TIMES_SIGN}{format_interval(interval)}" if 0 < ratio < np.inf else ""
+    compared_with = reference.condition if reference.strategy == group.strategy else reference.strategy
+    return f"{gap.answer_is_faster(group)}{factor} vs {compared_with}"
