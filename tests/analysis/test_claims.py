@@ -120,7 +120,7 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
         "Why: on 4 workers ring exchanges for 100 ms per step, ps for 400 ms",
         [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, SLOWER, **SLOW_PHASES)],
         [
-            [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, CROSSING, **SLOW_PHASES)],  # nobody wins
+            [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, CROSSING, **SLOW_PHASES)],  # no winner
             [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, SLOWER, **TIMED_PHASES)],
         ],
     ),
