@@ -18,6 +18,7 @@ from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
 from analysis.report.headline import headline_sentences
+from analysis.report.strategy_table import make_strategy_table
 from analysis.report.summary_text import summary_sentences
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
@@ -92,6 +93,7 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         summary=run_summary,
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
+        strategy_table=make_strategy_table(run_summary),
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,

@@ -23,6 +23,16 @@ def format_number(value: float | None) -> str:
     return f"{value:,.{max(0, SIGNIFICANT_DIGITS - 1 - magnitude)}f}"
 
 
+def format_interval(interval: tuple[float, float] | None) -> str:
+    """Return a 95 % interval with a leading space: " [1.30, 1.50]"; empty without an interval."""
+    return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
+
+
+def format_percentage_interval(interval: tuple[float, float] | None) -> str:
+    """Return a 95 % interval of fractions with a leading space: " [30%, 50%]"; empty without an interval."""
+    return f" [{format_percentage(interval[0])}, {format_percentage(interval[1])}]" if interval else ""
+
+
 def format_percentage(value: float | None, digits: int = 0) -> str:
     """Return a fraction as a percentage, for example "48%" for 0.48.
 
