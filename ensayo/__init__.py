@@ -20,6 +20,7 @@ NAMES = {  # public name -> module:attribute
     "schema": "compose.scenario_files.json_schema:scenario_schema",
     "plan": "ensayo.planning:predict_trials",
     "rehearse": "ensayo.rehearsal:rehearse",
+    "resume": "ensayo.rehearsal:resume",
     "report": "analysis.report.report:write_report",
     "compare": "analysis.comparison.run_changes:compare_runs",
     "EnsayoError": "services.schema.errors:EnsayoError",

@@ -88,6 +88,12 @@ class TrialFolder:
         return self.path / "steps.csv"
 
     @property
+    def earlier_attempts(self) -> tuple["TrialFolder", ...]:
+        """Folders `attempts/<trial>-<number>` of repeated or interrupted attempts, in the order in which they ran."""
+        paths = self.parent_run_folder.path.glob(f"attempts/{self.path.name}-*")
+        return tuple(TrialFolder(path) for path in sorted(paths, key=lambda path: int(path.name.rpartition("-")[2])))
+
+    @property
     def log_paths(self) -> tuple[Path, ...]:
         """Paths of the node logs, sorted by name.
 

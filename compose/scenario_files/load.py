@@ -26,7 +26,7 @@ from services.schema.conflicts import KeyConflict
 from services.schema.conflicts import KeyPath as Key
 from services.schema.errors import UserError, os_error_cause
 
-SHIPPED_FOLDER = Path(__file__).parents[2] / "scenarios"
+SHIPPED_FOLDER = Path(__file__).with_name("shipped").resolve()  # in a checkout a link to `scenarios/`
 MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
 
 # Name of a shipped scenario, path of a scenario file, content of a scenario file as Python values, or loaded scenario.

@@ -78,6 +78,7 @@ class TrialOutcome(FrozenRecord):
     engine: EngineName
     status: str  # success, failed, aborted
     reason: str = ""
+    disturbance: str = ""  # how the host disturbed the trial, for example with missed deadlines; empty: not at all
     timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, LinkShapingRecord] = Field(default={})

@@ -26,7 +26,15 @@ from services.scenario.sweep import (
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
-from services.schema.limits import MAX_DILATION, MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
+from services.schema.limits import (
+    MAX_ATTEMPTS,
+    MAX_DILATION,
+    MAX_PARAMETERS,
+    MAX_SERVERS,
+    MAX_STEPS,
+    MAX_TRIALS,
+    MAX_WORKERS,
+)
 from services.schema.units import Duration
 from services.strategies import AnyStrategy, ScenarioSizes
 
@@ -118,6 +126,13 @@ class Scenario(FrozenRecord):
     )
     baseline: bool = Field(default=True, description="whether to train one worker without any exchange, for comparison")
     repeats: PositiveInt = Field(1, description="runs of each trial; repeat r has seed + r under every strategy")
+    attempts: int = Field(
+        3,
+        ge=1,
+        le=MAX_ATTEMPTS,
+        description="attempts at each trial: a trial that this host disturbed is repeated after a rest; checks of "
+        "accuracy decide, never results. 1: no trial is repeated",
+    )
     seed: NonNegativeInt = Field(1, description="seed of parameters, data order and jitter")
     dilation: Dilation = Field(
         1.0,
