@@ -16,9 +16,9 @@ from analysis.laws.training_time import add_local_batch_and_step_s_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
 from analysis.mlperf.references import MIXED_SCOPE
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
-from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import ScalingEfficiency, compute_efficiency
+from analysis.statistics.intervals import DRAWS
 from services.schema.component import FrozenRecord
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
@@ -110,7 +110,7 @@ class ScalingSeries:
         the relative spread `run_spread`.
         """
         most = max(size.runs for size in self.points)
-        noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.points), most))
+        noise = np.random.default_rng(0).standard_normal((DRAWS, len(self.points), most))
         means = [
             olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
             for index, size in enumerate(self.points)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostFingerprint, host_fingerprint
 from compose.engines.base import TrialEngine
-from compose.runs.run import git_commit_of_checkout
+from compose.runs.git_commit import git_commit_of_checkout
 from services.schema.component import FrozenRecord
 
 SHORT_COMMIT_DIGITS = 7

@@ -3,11 +3,8 @@
 The transport shapes the links of the nodes.
 """
 
-import os
 import socket
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +12,9 @@ from typing import IO, ClassVar
 
 from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
-from compose.runs.certificates import issue_certificates
-from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
+from compose.runs.labels import RUN_ENV_VARIABLE
+from compose.runs.python_program import python_command, python_environment
+from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
 from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
@@ -43,6 +41,12 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
     # gRPC release that does not know these names logs a warning and continues.
     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener,tcp_frame_size_tuning,tcp_rcv_lowat",
 }
+NODE_COMMAND = python_command("services.node")
+
+
+def node_process_environment(run_name: str) -> dict[str, str]:
+    """Return the environment variables of a node's process."""
+    return {**python_environment(), **NODE_ENVIRONMENT, RUN_ENV_VARIABLE: run_name}
 
 
 class LoopbackPorts(FrozenRecord):
@@ -87,10 +91,9 @@ class LocalEngine(TrialEngine):
         shaping = make_shaping_records(plan, "transport")
         if reason := unemulated_links_error(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
-        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
-            AtomicFloatFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
-            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            nodes = NodeProcesses(plan, trial_folder, Path(secrets))
+        with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
+            AtomicFloatFile.create(secrets_folder / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            nodes = NodeProcesses(plan, trial_folder, secrets_folder)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
@@ -156,17 +159,20 @@ class NodeProcesses(TrialNodeRunner):
         return ()
 
     def _start_node_process(self, node_name: str, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
-        files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
+        files = {
+            "--plan": self._trial_folder / "plan.json",
+            "--secrets": self._secrets_folder / node_name,
+            "--pipes": self._secrets_folder / SHARED_LINKS_FILE,
+            "--runner-pipe": self._secrets_folder / RUNNER_PIPE_FILE,
+        }
         options = [word for option, path in files.items() for word in (option, str(path))]
-        command = [sys.executable, "-m", "services.node", "node", node_name, *options]
-        run_variable = {RUN_ENV_VARIABLE: self._plan.run}
+        command = [*NODE_COMMAND, "node", node_name, *options]
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,
             stdout=stdout,
             stderr=stderr,
-            env=os.environ | NODE_ENVIRONMENT | run_variable,
+            env=node_process_environment(self._plan.run),
             start_new_session=True,
         )
 

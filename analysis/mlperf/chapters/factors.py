@@ -12,7 +12,7 @@ from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number, join_names
-from analysis.statistics.bootstrap import percentile_interval
+from analysis.statistics.intervals import percentile_interval
 
 COLUMNS = (
     TableColumn("workload", "workload"),
