@@ -77,8 +77,8 @@ def explain_write_errors(run_folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(
-            f"{run_folder}: a file of the run can't be written: {os_error_cause(error)}; make the folder writable or free disk space, "
-            f"then continue the run with: ensayo run --resume {run_folder}"
+            f"{run_folder}: a file of the run can't be written: {os_error_cause(error)}; make the folder writable or "
+            f"free disk space, then continue the run with: ensayo run --resume {run_folder}"
         ) from error
 
 
