@@ -3,10 +3,11 @@
 The transport shapes the links of the nodes.
 """
 
+import random
 import socket
 import subprocess
 from collections.abc import Mapping
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar
 
@@ -23,8 +24,10 @@ from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
+from services.schema.errors import HostError
 
 TERMINATE_TIMEOUT_S = 2.0
+FIRST_PORT = 10_000  # of those that nodes may use; many services have a port below
 SHARED_LINKS_FILE = "pipes"  # common state of the links that several nodes share, in the folder of the secrets
 # One BLAS thread per node, so that sums have the same bits on all engines. Freed buffers stay in the allocator instead
 # of going back to the kernel, since page faults cost several times more than copies.
@@ -66,6 +69,20 @@ class LoopbackPorts(FrozenRecord):
         return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
+def _first_ephemeral_port() -> int:
+    """Return the first port that the kernel may give to an outgoing connection."""
+    return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+
+
+def _is_port_free(port: int) -> bool:
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 class LocalEngine(TrialEngine):
     """Engine that runs every node as a process of this host."""
 
@@ -78,13 +95,20 @@ class LocalEngine(TrialEngine):
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
         """Return free loopback ports for the nodes of a run.
 
-        All sockets stay open until every port is known.
+        The kernel gives none of them to outgoing connections. It could otherwise give them away between two trials.
+
+        Raises:
+            HostError: there are not enough free ports.
         """
-        with ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(2 * node_count)]
-            for listener in sockets:
-                listener.bind(("127.0.0.1", 0))
-            return LoopbackPorts(ports=tuple(listener.getsockname()[1] for listener in sockets))
+        candidates = range(FIRST_PORT, _first_ephemeral_port())
+        free_ports = filter(_is_port_free, random.sample(candidates, len(candidates)))
+        ports = tuple(islice(free_ports, 2 * node_count))
+        if len(ports) < 2 * node_count:
+            raise HostError(
+                f"{node_count} nodes need {2 * node_count} TCP ports, but only {len(ports)} from {candidates.start} to "
+                f"{candidates.stop - 1} are free; end other programs, or use the engine simulated"
+            )
+        return LoopbackPorts(ports=ports)
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run the nodes of one trial as processes of this host; see `TrialEngine.run_trial`."""

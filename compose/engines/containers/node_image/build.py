@@ -34,7 +34,8 @@ IMAGE_TAGS: Mapping[str, str] = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:
 BASE_IMAGE_VARIABLE = "ENSAYO_BASE_IMAGE"
 DEBIAN_BASE_IMAGE = "ensayo-base:debian-12-iptables"
 REGISTRY_TIMEOUT_S = 10.0  # a closed network never replies
-DOCKERFILE, DEBIAN_BASE_SCRIPT = (Path(__file__).with_name(name) for name in ("Dockerfile", "debian-base"))
+SOURCES_FOLDER = Path(__file__).with_name("sources")  # images/ of the repository
+DOCKERFILE, DEBIAN_BASE_SCRIPT = SOURCES_FOLDER / "Dockerfile", SOURCES_FOLDER / "debian-base"
 SERVICES_FOLDER = Path(services.__path__[0])
 
 
