@@ -36,14 +36,14 @@ def main() -> int:
     selected = [name for name in arguments.rows.split(",") if name]
     if unknown := [name for name in selected if name not in BENCH_ROWS]:
         return _report_usage_error(f"unknown row {unknown[0]}; rows are {', '.join(BENCH_ROWS)}")
-    if arguments.discard:
-        arguments.state.unlink(missing_ok=True)
     engine = DockerEngine()
     with raise_on_first_stop_signal():
         engine.prepare(PreparationReporter())
         current = current_origin(engine)
         if arguments.write and not current.is_one_commit:
             return _report_usage_error(f"--write needs a commit; this checkout is {current.commit}: commit all changes")
+        if arguments.discard:
+            arguments.state.unlink(missing_ok=True)
         is_saved = current.is_one_commit and (bool(arguments.write) or not selected)
         known_outcomes = read_outcomes(arguments.state, current) if is_saved else {}
         state_path = arguments.state if is_saved else None
@@ -89,7 +89,7 @@ def _measure_missing_rows(
         state_path: file in which all outcomes are saved after every row; None: they are not saved.
 
     Raises:
-        UserError: the checkout or the host changed while a row was measured.
+        UserError: the checkout or the host changed while a row to be saved was measured.
     """
     outcomes = dict(known_outcomes)
     missing = [name for name in row_names if name not in outcomes]
@@ -97,14 +97,22 @@ def _measure_missing_rows(
     sys.stderr.write(f"{len(missing)} rows, about {sum(estimates_s.values()) / 60:.0f} minutes\n")
     for name in missing:
         outcome = _measure_row(name, BENCH_ROWS[name], engine)
-        if (now := current_origin(engine)) != current.model_copy(update={"date": now.date}):
-            raise UserError(f"{name}: commit or host changed from {current.commit} to {now.commit}; nothing was saved")
         outcomes[name] = outcome
         if state_path:
+            _require_same_origin(name, current, current_origin(engine))
             save_outcomes(state_path, outcomes.values())
         result = outcome.failed or ("ok" if outcome.is_within_gates else "not ok")
         sys.stderr.write(f"{name}: {result} after {outcome.wall_s:g} s (estimate: {estimates_s[name]:.0f} s)\n")
     return outcomes
+
+
+def _require_same_origin(row_name: str, before: MeasurementOrigin, after: MeasurementOrigin) -> None:
+    if not after.is_comparable(before):
+        raise UserError(
+            f"{row_name}: the checkout or the host changed during the measurement (from {before.commit} to "
+            f"{after.commit}); this row was not saved, the rows before it were. Return to {before.commit} without "
+            "uncommitted changes and start again to measure the rest"
+        )
 
 
 def _estimate_wall_s(row: BenchRow, engine: DockerEngine) -> float:

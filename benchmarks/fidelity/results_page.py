@@ -49,7 +49,7 @@ def write_page(
     """
     outcomes = [outcomes_by_row[name] for name in row_names if name in outcomes_by_row]
     not_measured = [name for name in row_names if name not in outcomes_by_row]
-    head = f"# Results of `make bench-fidelity`\n\n{_origin_sentences(machine_name, outcomes)}\n\n{RULES}"
+    head = f"# What `make bench-fidelity` printed\n\n{_origin_sentences(machine_name, outcomes)}\n\n{RULES}"
     page_path.parent.mkdir(parents=True, exist_ok=True)
     page_path.write_text(f"{head}\n\n{format_outcomes(outcomes, not_measured)}\n")
     save_outcomes(page_path.with_suffix(".json"), outcomes)
