@@ -36,10 +36,10 @@ calibrate: $(ready) ## measure the CPU cost of messages and the possible link ra
 	$(bin)/ensayo calibrate $(if $(ENGINE),--engine $(ENGINE))
 
 images: $(ready) ## build the node image
-	PYTHON=$(bin)/python images/build
+	$(bin)/ensayo images
 
 test: $(ready) ## run the tests that this machine can run, in at most ten minutes
-	if docker info >/dev/null 2>&1; then PYTHON=$(bin)/python images/build; fi
+	if docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; then $(bin)/ensayo images; fi
 	$(bin)/pytest -m "not slow and not serial" --numprocesses auto --dist worksteal
 	$(bin)/pytest -m "not slow and serial"
 
@@ -51,7 +51,7 @@ test-docker: $(ready) images ## run the tests in containers; a missing engine is
 	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker
 
 test-gpu: $(ready) ## run the tests on a CUDA device
-	$(bin)/pip install --quiet --editable ".[host,gpu]"
+	$(bin)/pip install --quiet --editable ".[gpu]"
 	$(bin)/pytest -m gpu
 
 check: $(ready) ## lint, format, types, imports, avoided words, generated code
@@ -83,7 +83,7 @@ proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto
 
 clean: ## remove what make built; runs/ stays
-	rm -rf .venv .venv-torch images/wheels build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-torch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # --group needs pip 25.1; the first pip in an environment is as old as its interpreter.
 $(ready): pyproject.toml
@@ -91,5 +91,5 @@ $(ready): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(bin)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(bin)/python -m pip install --quiet --editable '.[host]' --group dev
+	$(bin)/python -m pip install --quiet --editable . --group dev
 	@touch $@

@@ -20,7 +20,8 @@ from typing import Any
 from benchmarks.markdown import markdown_table
 from compose.engines import EngineChoice, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.runs.run import ScenarioFile, run_scenario
+from compose.runs.run import run_scenario
+from compose.runs.run_folder import ScenarioFile
 from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.runtime.transport import Message, MessageTag
@@ -77,6 +78,9 @@ class RunStopwatch:
             self.to_first_step_s = time.monotonic() - self.start_moment_s
         if log_event["key"] == "run_stop":
             self._training_end_s = time.monotonic()
+
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:
+        """Ignore disturbances: no trial of the benchmark is repeated."""
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:  # noqa: ARG002 - the same for all trials
         """Record the seconds from the end of training until the trial was removed."""

@@ -7,13 +7,19 @@ Commands import what they need when they run, so that `ensayo --help` does not w
 
 import shlex
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ensayo.exit_codes import exit_code_of_error
-from services.schema.errors import EnsayoError, UserError
+from services.schema.errors import EnsayoError, HostError, UserError
+from services.schema.limits import MAX_ATTEMPTS
+
+if TYPE_CHECKING:
+    from ensayo.rehearsal import FinishedRunResult
 
 app = typer.Typer(
     help="Rehearse distributed deep-learning training on one machine.",
@@ -38,36 +44,81 @@ RunsFolderOption = Annotated[Path, typer.Option("--runs", help="folder in which 
 
 @app.command("run")
 def run_trials(
-    scenario: ScenarioArgument,
+    scenario: Annotated[
+        str | None,
+        typer.Argument(help="name of a shipped scenario, or path of a scenario file", metavar="SCENARIO"),
+    ] = None,
     engine: EngineOption = None,
     runs_folder: RunsFolderOption = Path("runs"),
     settings: SettingsOption = None,
+    attempts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_ATTEMPTS,
+            help="attempts at a trial that this host disturbs; default: that of the scenario",
+        ),
+    ] = None,
+    resumed_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="continue an interrupted run, with its scenario, settings and engine",
+            exists=True,
+            file_okay=False,
+            metavar="RUN",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="print only the verdict")] = False,
 ) -> None:
-    """Run all trials of a scenario and write the report."""
+    """Run all trials of a scenario and write the report, or continue an interrupted run."""
     from compose.scenario_files.load import find_scenario
     from ensayo.progress_display import create_run_display
-    from ensayo.rehearsal import rehearse
+    from ensayo.rehearsal import rehearse, resume
 
     display = create_run_display(quiet=quiet)
     command = shlex.join(["ensayo", *sys.argv[1:]])
     try:
-        rehearsal = rehearse(
-            find_scenario(scenario), engine, runs_folder, parse_key_value_settings(settings), display, command
-        )
+        if resumed_run is None:
+            given = parse_key_value_settings(settings) | ({} if attempts is None else {"attempts": str(attempts)})
+            path = find_scenario(_require_scenario(scenario))
+            rehearsal = rehearse(path, engine, runs_folder, given, display, command)
+        else:
+            _reject_with_resume({"SCENARIO": scenario, "--engine": engine, "--set": settings, "--attempts": attempts})
+            rehearsal = resume(resumed_run, display, command)
     finally:
         display.close()
+    _print_result_of_run(rehearsal)
+    raise typer.Exit(rehearsal.exit_code)
+
+
+def _require_scenario(scenario: str | None) -> str:
+    if scenario is None:
+        raise UserError("name a scenario: ensayo run SCENARIO; `ensayo list` shows the shipped ones")
+    return scenario
+
+
+def _reject_with_resume(argument_values: Mapping[str, object]) -> None:
+    """Raise UserError if an argument was given that a resumed run can't change."""
+    if given := [name for name, value in argument_values.items() if value]:
+        raise UserError(f"{given[0]} can't be combined with --resume: the run keeps its scenario, settings and engine")
+
+
+def _print_result_of_run(rehearsal: "FinishedRunResult") -> None:
+    """Print how a run has ended: damage, repeated trials, reasons, remedies, verdict and the path of the report."""
     # Imported only now: pandas takes a second to import, which the nodes can use.
     from analysis.checks.fidelity import read_failed_check_remedies
     from analysis.reading.run_folder import RunFolder
+    from ensayo.exit_codes import ExitCode
 
     _print_unreadable_files(rehearsal.folder / "summary.json")
-    for reason in rehearsal.reasons:
-        typer.echo(f"  {reason}")
+    for line in (*rehearsal.repeated_trials, *rehearsal.reasons):
+        typer.echo(f"  {line}")
     for remedy in read_failed_check_remedies(RunFolder(rehearsal.folder)):
         typer.echo(remedy)
+    if rehearsal.exit_code == ExitCode.INTERRUPTED:
+        typer.echo(f"interrupted; continue with: ensayo run --resume {rehearsal.folder}")
     typer.echo(f"{rehearsal.verdict}: {rehearsal.folder / 'report.html'}")
-    raise typer.Exit(rehearsal.exit_code)
 
 
 @app.command("plan")
@@ -76,30 +127,14 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
 
     Starts nothing.
     """
-    from compose.engines import choose_engine
-    from compose.runs.run import check_host_capacity
-    from compose.scenario_files.load import find_scenario, load_scenario
+    from compose.scenario_files.load import find_scenario
+    from ensayo.planning import plan_trials
     from ensayo.tables import create_console, plan_table
     from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
-    from services.cluster.addresses import DummyAddresses
-    from services.plan import make_plan
 
-    loaded = load_scenario(find_scenario(scenario), parse_key_value_settings(assignments), engine_name)
-    engine, _ = choose_engine(engine_name or loaded.engine)
-    capacity_check = check_host_capacity(loaded, engine)
-    plans = [
-        make_plan(
-            trial,
-            "plan",
-            engine.name,
-            DummyAddresses(),
-            dilation=capacity_check.dilation,
-            alpha_s=capacity_check.calibrated_alpha_s,
-        )
-        for trial in loaded.trials()
-    ]
-    create_console().print(plan_table(plans))
-    for line in (*chosen_collective_lines(plans), *host_capacity_lines(capacity_check, plans)):
+    planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
+    create_console().print(plan_table(planned.plans))
+    for line in (*chosen_collective_lines(planned.plans), *host_capacity_lines(planned.capacity_check, planned.plans)):
         typer.echo(line)
 
 
@@ -127,10 +162,11 @@ def validate_scenarios(
 @app.command("list")
 def list_scenarios() -> None:
     """Show the shipped scenarios, each with the question that it answers."""
-    from compose.scenario_files.load import shipped_scenario_paths
+    from compose.scenario_files.load import SHIPPED_FOLDER, shipped_scenario_paths
     from ensayo.tables import create_console, scenario_table
 
     create_console().print(scenario_table(shipped_scenario_paths()))
+    typer.echo(f"files: {SHIPPED_FOLDER}")
 
 
 @app.command("search-switch")
@@ -195,7 +231,10 @@ def compare_runs(
         ),
     ] = None,
     output_folder: Annotated[
-        Path | None, typer.Option("--out", help="folder of the page; default: `compare` in the folder of the last run")
+        Path | None,
+        typer.Option(
+            "--out", help="folder of the page; default: `compare` in the folder of the last run", file_okay=False
+        ),
     ] = None,
 ) -> None:
     """Compare runs with each other and with published MLPerf results.
@@ -242,15 +281,24 @@ def export_run_folder(
 
 @app.command("mlperf")
 def study_mlperf_results(
-    data_path: Annotated[
-        Path | None,
+    data_paths: Annotated[
+        list[Path] | None,
         typer.Option(
-            "--data", help="a CSV file, or a folder of published logs of any round; default: round v4.1", exists=True
+            "--data",
+            help="a CSV file, or a folder of published logs of any round; repeat it to compare rounds; default: v4.1",
+            exists=True,
         ),
     ] = None,
     output_folder: Annotated[
         Path, typer.Option("--out", help="folder of the page, the tables and the figures", file_okay=False)
     ] = Path("runs/mlperf"),
+    round_text: Annotated[
+        str | None,
+        typer.Option("--rules", help="round whose rules check the logs; default: detected", metavar="ROUND"),
+    ] = None,
+    trusts_published: Annotated[
+        bool, typer.Option("--trust-published", help="accept results as published, without a check of their logs")
+    ] = False,
 ) -> None:
     """Analyse published MLPerf Training results: speedup, efficiency and groups of similar systems.
 
@@ -261,9 +309,11 @@ def study_mlperf_results(
     with ProcessPool() as process_pool:
         # Started before the import below, because both take seconds.
         process_pool.preload_module("analysis.report.report")
+        from analysis.mlperf.rule_sets.rounds import choose_rule_set
         from ensayo.mlperf_tables import write_and_print_mlperf_study
 
-        typer.echo(write_and_print_mlperf_study(data_path, output_folder, process_pool))
+        rule_set = choose_rule_set(round_text, trusts_published=trusts_published)
+        typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set))
 
 
 @app.command("doctor")
@@ -302,6 +352,22 @@ def measure_host_capacity(engine_name: EngineOption = None) -> None:
     typer.echo(f"{capacity_path}: saved for engine {engine.name}")
 
 
+@app.command("images")
+def build_images(
+    cuda: Annotated[bool, typer.Option("--cuda", help="build the image for nodes with an NVIDIA GPU")] = False,
+) -> None:
+    """Build the container image of the nodes, unless it exists.
+
+    Runs in containers build it when they need it.
+    """
+    from compose.engines.containers.engine import DockerEngine
+    from compose.engines.containers.node_image.build import build_node_image
+
+    if missing := DockerEngine().missing_software():
+        raise HostError(f"the node image can't be built: {missing}; `ensayo doctor` checks Docker")
+    typer.echo(build_node_image("cuda" if cuda else "cpu", partial(typer.echo, err=True)))
+
+
 @app.command("schema")
 def print_scenario_schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
@@ -314,9 +380,10 @@ def print_scenario_schema() -> None:
 
 @app.command("clean")
 def remove_all_leftovers() -> None:
-    """Remove the containers, networks and processes of all runs, including runs in progress.
+    """Remove the containers, networks, processes and keys of all runs, including runs in progress.
 
-    Run folders are kept.
+    Run folders are kept. A run that ends by itself or by Ctrl-C leaves nothing; a killed run leaves stopped containers,
+    networks and keys.
     """
     from compose.runs.clean import remove_leftovers
 

@@ -35,9 +35,8 @@ class RunProgressDisplay(ABC):
     ) -> None:
         """Show that a run starts, before its first trial starts."""
         self.progress = RunProgress(plans, self.clock)
-        self.print_line(
-            f"{scenario.name}: {len(plans)} trials, engine {engine_name} ({why_this_engine}), into {run_folder}"
-        )
+        trial_count = f"{len(plans)} trial{'s' * (len(plans) != 1)}"
+        self.print_line(f"{scenario.name}: {trial_count}, engine {engine_name} ({why_this_engine}), into {run_folder}")
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         """Show that a trial starts, with its number and the total number of trials."""
@@ -48,6 +47,12 @@ class RunProgressDisplay(ABC):
         """Show a log event of the running trial's coordinator."""
         self.progress.record_log_event(log_event)
         self.show_event_progress(str(log_event["key"]))
+
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:  # noqa: ARG002 - shown already
+        """Show that this host disturbed an attempt at the running trial, which is repeated after a rest."""
+        self.progress.restart_trial()
+        next_attempt = f"attempt {next_attempt} after {rest_s:g} s of rest"
+        self.show_trial_end(f"this host disturbed the trial: {disturbance}; {next_attempt}")
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         """Show that the running trial has ended, with its status and its duration in wall time.

@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from compose.engines import choose_engine
-from compose.runs.run import FinishedRun, RunFolderError, RunObserver, ScenarioFile, run_scenario
+from compose.engines import EngineChoice, choose_engine
+from compose.runs.interrupted_run import read_interrupted_run
+from compose.runs.run import FinishedRun, resume_run, run_scenario
+from compose.runs.run_folder import RunFolderError, ScenarioFile
+from compose.runs.trial_attempts import RunObserver
 from compose.scenario_files.load import ScenarioDeclaration, decode_scenario_text, read_scenario_text
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
+from services.schema.errors import os_error_cause
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
+    from analysis.figures import AnalysedRun
     from analysis.reading.run_table import RunLogTables
 
 # ruff: noqa: PLC0415 - pandas and matplotlib take a second to import, which the nodes can use
@@ -30,27 +36,34 @@ if TYPE_CHECKING:
 class FinishedRunResult:
     """Result of a run that has ended: its folder, its verdict and the reasons for the verdict.
 
-    The data frames are read from the run folder on first use. Their column names end with the unit.
+    The summary, the data frames and the figures are read from the run folder on first use. The column names of the
+    data frames end with the unit.
     """
 
     folder: Path
     verdict: str  # valid, degraded or invalid
     reasons: tuple[str, ...]  # "trial: reason", for trials that failed and for verdicts that are not valid
     exit_code: ExitCode
+    repeated_trials: tuple[str, ...] = ()  # a sentence per trial that was repeated because this host disturbed it
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Content of summary.json: all numbers of the report."""
+        return _read_summary(self.folder)
 
     @cached_property
     def trials(self) -> "pd.DataFrame":
         """Results of the trials: one row per trial, with its status, verdict, times and final quality."""
         from analysis.results.data_frames import make_trial_frame
 
-        return make_trial_frame(_read_summary(self.folder))
+        return make_trial_frame(self.summary)
 
     @cached_property
     def curves(self) -> "pd.DataFrame":
         """Speedup curves: one row per strategy, combination of swept values and number of workers."""
         from analysis.results.data_frames import make_curve_frame
 
-        return make_curve_frame(_read_summary(self.folder))
+        return make_curve_frame(self.summary)
 
     @property
     def steps(self) -> "pd.DataFrame":
@@ -61,6 +74,28 @@ class FinishedRunResult:
     def evals(self) -> "pd.DataFrame":
         """Evaluations of the model: one row per trial, evaluation and metric."""
         return self._log_tables.evals
+
+    def plot(self, figure_name: str) -> "Figure":
+        """Draw a figure of the report, and return the matplotlib figure.
+
+        Args:
+            figure_name: name of the figure, such as "speedup": the name of its files in the run folder.
+
+        Raises:
+            UserError: there is no such figure, or this run has no data for the figure; the message lists the figures,
+                or states the missing data.
+        """
+        from analysis.report.single_figure import draw_figure_of_report
+
+        return draw_figure_of_report(self._analysed_run, figure_name)
+
+    @cached_property
+    def _analysed_run(self) -> "AnalysedRun":
+        from analysis.figures import AnalysedRun
+        from analysis.reading.run_folder import RunFolder
+        from analysis.results.analyse_run import analyse_run
+
+        return AnalysedRun(*analyse_run(RunFolder(self.folder)))
 
     @cached_property
     def _log_tables(self) -> "RunLogTables":
@@ -101,7 +136,37 @@ def rehearse(
     loaded_scenario = decode_scenario_text(scenario_text, settings, engine)
     choice = choose_engine(engine or loaded_scenario.engine)
     source = ScenarioFile(loaded_scenario, scenario_text.text, scenario_text.first_comment, command)
-    return write_run_report(run_scenario(source, choice, Path(runs_folder), observer or SilentDisplay(Console())))
+    observer = observer or SilentDisplay(Console())
+    return write_run_report(run_scenario(source, choice, Path(runs_folder), observer, _find_host_disturbance))
+
+
+def resume(run_folder: str | Path, observer: RunObserver | None = None, command: str = "") -> FinishedRunResult:
+    """Run those trials of an interrupted run that have not ended, and write the report of the whole run.
+
+    Scenario, seeds, settings, engine and dilation are those with which the run was started.
+
+    Args:
+        run_folder: folder of the interrupted run.
+        observer: receives the progress of the run.
+        command: command line that the user typed; it is recorded in the run folder.
+
+    Raises:
+        UserError: the folder is no run folder, the run is still in progress, or it was started on another host or by
+            another version of Ensayo.
+        HostError: this host lacks something that the engine needs.
+        RunFolderError: a file in the run folder can't be written.
+    """
+    run = read_interrupted_run(Path(run_folder))
+    choice = EngineChoice(choose_engine(run.engine_name).engine, "that of the interrupted run")
+    observer = observer or SilentDisplay(Console())
+    return write_run_report(resume_run(run, choice, command, observer, _find_host_disturbance))
+
+
+def _find_host_disturbance(trial_folder: Path) -> str:
+    """Return how this host disturbed a trial, or an empty text."""
+    from analysis.checks.host_disturbance import find_host_disturbance
+
+    return find_host_disturbance(trial_folder)
 
 
 def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
@@ -109,20 +174,22 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
 
     Return the verdict and the exit code of the run.
     """
-    from analysis.report import report
+    from analysis.report import report, wording
 
     try:
         report.write_report(finished_run.folder)
     except OSError as error:
         raise RunFolderError(
-            f"{finished_run.folder}: the report can't be written: {error}; "
+            f"{finished_run.folder}: the report can't be written: {os_error_cause(error)}; "
             f"make the folder writable or free disk space, then run: ensayo report {finished_run.folder}"
         ) from error
     summary = _read_summary(finished_run.folder)
     failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
     verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
     exit_code = _run_exit_code(finished_run, summary)
-    return FinishedRunResult(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
+    reasons = tuple(dict.fromkeys((*failures, *verdict_reasons)))
+    repeated_trials = tuple(wording.describe_repeated_trials(summary["trials"]))
+    return FinishedRunResult(finished_run.folder, summary["verdict"], reasons, exit_code, repeated_trials)
 
 
 def _read_summary(run_folder: Path) -> dict[str, Any]:

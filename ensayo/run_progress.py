@@ -68,6 +68,10 @@ class RunProgress:
     def start_trial(self) -> None:
         """Record that the next trial starts now."""
         self.started_trials += 1
+        self.restart_trial()
+
+    def restart_trial(self) -> None:
+        """Record that the running trial starts again."""
         self.trial_progress = TrialProgress()
         self._trial_started_s = self.clock()
 

@@ -14,7 +14,7 @@ from hypothesis import settings
 from compose.engines import create_engine
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
-from compose.runs.supervisor import LogTail, TrialFailed
+from compose.runs.supervisor import LinkProbeFailed, LogTail, TrialFailed
 from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
@@ -51,24 +51,25 @@ def pytest_runtestloop() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow and serial cases, and tests that may be repeated.
 
-    Other work on a shared host makes some wall-clock seconds longer, so these tests have six attempts; each is listed.
-
-    Trials in containers begin with a probe of their links in wall-clock time, and fail if a link is not as declared.
-    A shared host may be busy for minutes, so there is a pause between attempts. A test that compares bits and bytes is
-    repeated only if its trial failed: a result that is right five times of six is wrong.
+    Trials in containers begin with a probe of their links, and a probe fails on a busy host. So tests in containers are
+    repeated after a failed probe. Only tests that compare measured seconds are repeated after a wrong result: a result
+    that is right five times of six is wrong. A shared host may be busy for minutes, so there is a pause between the
+    attempts, and each is listed.
     """
     for item in items:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
             item.add_marker(pytest.mark.slow)
         if item.path.parent.name in SERIAL_FOLDERS or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
             item.add_marker(pytest.mark.serial)
-        if item.get_closest_marker("wall_clock") or item.get_closest_marker("docker"):
-            retried_errors = [
-                "TrialFailed",
-                "TimeoutExpired",
-                *["AssertionError"] * (not item.get_closest_marker("exact")),
-            ]
-            item.add_marker(pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=retried_errors))
+        if item.get_closest_marker("wall_clock"):
+            item.add_marker(_repeat_after("AssertionError", "TimeoutExpired", LinkProbeFailed.__name__))
+        elif item.get_closest_marker("docker"):
+            item.add_marker(_repeat_after(LinkProbeFailed.__name__))
+
+
+def _repeat_after(*error_names: str) -> pytest.MarkDecorator:
+    """Return the mark of a test that has six attempts, as long as one of these errors ends them."""
+    return pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=list(error_names))
 
 
 def has_values(item: pytest.Item, values: Mapping[str, Sequence[Any]]) -> bool:
@@ -177,6 +178,8 @@ def run_trial(tmp_path: Path) -> RunTrial:
         with closing(chosen_engine):
             chosen_engine.prepare(SilentObserver())
             outcome = chosen_engine.run_trial(plan, folder, SilentObserver())
+        if outcome.disturbance:
+            raise LinkProbeFailed(outcome.disturbance)
         if outcome.status != "success":
             raise TrialFailed(outcome.reason)
         return Trial(plan, outcome, folder)

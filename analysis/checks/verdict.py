@@ -46,6 +46,7 @@ class CheckVerdict:
     level: VerdictLevel
     reason: str
     remedy: str = ""  # empty if the reason suffices
+    is_host_disturbance: bool = False  # whether other load of the host can be the cause, so that a repeat may be valid
 
 
 def valid_verdict(reason: str) -> CheckVerdict:
@@ -53,17 +54,17 @@ def valid_verdict(reason: str) -> CheckVerdict:
     return CheckVerdict(VerdictLevel.VALID, reason)
 
 
-def degraded_verdict(reason: str) -> CheckVerdict:
+def degraded_verdict(reason: str, *, is_host_disturbance: bool = False) -> CheckVerdict:
     """Return the verdict `degraded`, which states that a trial's times may be inaccurate.
 
     Either a property was not verified, or the host may have distorted the times.
     """
-    return CheckVerdict(VerdictLevel.DEGRADED, reason)
+    return CheckVerdict(VerdictLevel.DEGRADED, reason, is_host_disturbance=is_host_disturbance)
 
 
-def invalid_verdict(reason: str, remedy: str = "") -> CheckVerdict:
+def invalid_verdict(reason: str, remedy: str = "", *, is_host_disturbance: bool = False) -> CheckVerdict:
     """Return the verdict `invalid`, which states that the times of the trial must not be used."""
-    return CheckVerdict(VerdictLevel.INVALID, reason, remedy)
+    return CheckVerdict(VerdictLevel.INVALID, reason, remedy, is_host_disturbance)
 
 
 def worst_level(verdict_levels: Iterable[VerdictLevel]) -> VerdictLevel:

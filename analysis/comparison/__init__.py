@@ -3,6 +3,6 @@
 curves              speedup curves of runs and of published series, in a common format
 differing_settings  settings in which runs differ; times and losses of such runs are not ranked
 overlays            figures that show the curves of all runs together
-changes             table of the differences between two runs
+run_changes         table of the differences between two runs
 page                output folder: report.html and figures
 """

@@ -14,8 +14,8 @@ from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunLogTables
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
-from analysis.statistics.bootstrap import Interval, percentile_interval
 from analysis.statistics.efficiency import ScalingEfficiency
+from analysis.statistics.intervals import Interval, percentile_interval
 from services.schema.errors import UserError
 
 

@@ -307,9 +307,9 @@ def _speedup_title(overlay: ComparedRunsAndCurves) -> str:
         return _describe_largest_speedup(published_curves)
     relative_size, points = _find_common_worker_ratio(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
-    best, best_scale = _join_names_with_value(speedups, max(speedups.values()), "scale")
+    best, best_reach = _join_names_with_value(speedups, max(speedups.values()), "reach")
     size = format_worker_count(points[best].workers)
-    finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
+    finding = f"{best_reach} the largest mean speedup: {format_number(speedups[best])} on {size}"
     if len(run_curves) > 1:
         finding = (
             f"at {relative_size:g} times the workers of the base, {finding}"
@@ -342,7 +342,9 @@ def _format_efficiency_title(overlay: ComparedRunsAndCurves) -> str:
         efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
-        return f"At {relative_size:g} times the workers of the base, {best_keep} the highest efficiency: {efficiency}"
+        return (
+            f"At {relative_size:g} times the workers of the base, {best_keep} the highest mean efficiency: {efficiency}"
+        )
     last_points = [(curve.name, curve.points[-1]) for curve in curves]
     efficiencies_at_largest = [
         f"{name} {format_percentage(point.factors.efficiency)} on {point.workers}" for name, point in last_points
@@ -426,7 +428,9 @@ def _join_names_with_value(
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
     names = _names_with_value(value_by_name, wanted_value)
-    return names[0], f"{join_names(names)} {clause_verb}{'s' * (len(names) == 1)}"
+    return names[
+        0
+    ], f"{join_names(names)} {clause_verb}{('es' if clause_verb.endswith('h') else 's') * (len(names) == 1)}"
 
 
 def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[str]:

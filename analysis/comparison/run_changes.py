@@ -21,12 +21,12 @@ TABLE_HEADER = (
 NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condition on as many workers in both runs"
 
 
-def compare_runs(before_folder: Path, after_folder: Path) -> str:
+def compare_runs(before_folder: str | Path, after_folder: str | Path) -> str:
     """Return a text table that compares the times of two runs.
 
     Ratios are after / before: below 1 means faster.
     """
-    return format_run_changes(summarise_run_logs(before_folder), summarise_run_logs(after_folder))
+    return format_run_changes(summarise_run_logs(Path(before_folder)), summarise_run_logs(Path(after_folder)))
 
 
 def summarise_run_logs(run_folder: Path) -> RunSummary:

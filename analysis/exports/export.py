@@ -1,7 +1,4 @@
-"""Export of a run's readable trials into the format of another tool.
-
-The result lists missing data.
-"""
+"""Export of a run's readable trials into the format of another tool, with a list of the data left out."""
 
 import shutil
 from dataclasses import dataclass
@@ -17,10 +14,7 @@ from services.schema.errors import HostError, UserError
 
 @dataclass(frozen=True)
 class RunExportReport:
-    """Result of exporting a run into the format of another tool.
-
-    The result states the folder, damaged files, data left out, and trials whose times cannot be trusted.
-    """
+    """Result of an export: the path of the files, damage of the run, data left out, and bad verdicts of trials."""
 
     path: Path
     damage: tuple[FileProblem, ...]  # damaged files of the exported run

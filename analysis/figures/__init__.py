@@ -2,13 +2,11 @@
 
 Each file has a function that takes an analysed run and returns a drawing.
 
-A figure function returns None if the run has no data for the figure. `FIGURES` lists the figure functions in the order
-of the report.
+A figure function returns None if the run has no data for the figure. `FIGURES` lists the figures in the order of the
+report.
 """
 
-from collections.abc import Callable
-
-from analysis.figures.base import AnalysedRun, CaptionedFigure
+from analysis.figures.base import AnalysedRun, CaptionedFigure, ReportFigure
 from analysis.figures.conditions import draw_sample_time_by_sweep
 from analysis.figures.efficiency import draw_parallel_efficiency
 from analysis.figures.laws import draw_scaling_laws
@@ -23,22 +21,22 @@ from analysis.figures.switch import draw_switch_time_savings
 from analysis.figures.time_to_target import draw_time_to_target
 from analysis.figures.timeline import draw_step_times_with_events
 
-FigureFunction = Callable[[AnalysedRun], CaptionedFigure | None]
-
-FIGURES: dict[str, FigureFunction] = {  # the names are file names in the run folder and must not change
-    "time_to_target": draw_time_to_target,
-    "conditions": draw_sample_time_by_sweep,
-    "quality": draw_final_model_quality,
-    "timeline": draw_step_times_with_events,
-    "switch": draw_switch_time_savings,
-    "speedup": draw_speedup,
-    "predicted_speedup": draw_predicted_speedup,
-    "laws": draw_scaling_laws,
-    "efficiency": draw_parallel_efficiency,
-    "step_breakdown": draw_step_breakdown,
-    "predicted": draw_predicted_step_times,
-    "learning": draw_learning_curves,
-    "staleness": draw_gradient_staleness,
+FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run folder and must not change
+    "time_to_target": ReportFigure(draw_time_to_target, "a scenario with a target"),
+    "conditions": ReportFigure(draw_sample_time_by_sweep, "swept values other than the number of workers"),
+    "quality": ReportFigure(draw_final_model_quality, "swept values that change the final metric of a strategy"),
+    "timeline": ReportFigure(draw_step_times_with_events, "trials with events"),
+    "switch": ReportFigure(draw_switch_time_savings, "finished trials of a strategy that switches"),
+    "speedup": ReportFigure(draw_speedup, "a strategy that ran on two or more numbers of workers"),
+    "predicted_speedup": ReportFigure(
+        draw_predicted_speedup, "a strategy that ran on two or more numbers of workers, each with a predicted step time"
+    ),
+    "laws": ReportFigure(draw_scaling_laws, "a strategy that ran on four or more numbers of workers"),
+    "efficiency": ReportFigure(draw_parallel_efficiency, "a strategy that ran on two or more numbers of workers"),
+    "step_breakdown": ReportFigure(draw_step_breakdown, "trials with logged steps"),
+    "predicted": ReportFigure(draw_predicted_step_times, "trials with logged steps and a predicted step time"),
+    "learning": ReportFigure(draw_learning_curves, "trials with logged evaluations"),
+    "staleness": ReportFigure(draw_gradient_staleness, "a parameter server that applied gradients of several workers"),
 }
 
-__all__ = ["FIGURES", "AnalysedRun", "CaptionedFigure", "FigureFunction"]
+__all__ = ["FIGURES", "AnalysedRun", "CaptionedFigure", "ReportFigure"]

@@ -1,5 +1,6 @@
-"""Records that a figure function takes and returns: an analysed run and a drawing."""
+"""Records of a figure: its entry in the registry, and what its function takes and returns."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -26,3 +27,11 @@ class CaptionedFigure:
     caption: str  # how to read the figure: base case, rules, what was left out
     data: pd.DataFrame
     figure: Figure
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """Registered figure of the report: the function that draws it, and the data that a run needs for it."""
+
+    draw: Callable[[AnalysedRun], CaptionedFigure | None]
+    requirement: str  # completes the sentence "the figure needs ..."

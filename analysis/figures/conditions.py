@@ -19,7 +19,7 @@ from analysis.results.trial_result import TrialGroup
 def draw_sample_time_by_sweep(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the training time per 1,000 samples for each combination of swept scenario values.
 
-    Each strategy has one curve: its trials on its largest number of workers.
+    Each strategy has one mark per combination: its trials on its largest number of workers.
     """
     groups_by_strategy = groups_by_swept_values(run.summary)
     if not groups_by_strategy:
@@ -41,7 +41,7 @@ def draw_sample_time_by_sweep(run: AnalysedRun) -> CaptionedFigure | None:
     title = capitalise_first_letter(describe_sweep_slowdown(run.summary))
     style.add_run_title_and_footer(figure, run.summary, title)
     worker_counts = ", ".join(f"{groups[0].strategy} on {groups[0].workers}" for groups in groups_by_strategy)
-    caption = f"Curves: means over the repeats. Dots: single runs. Workers: {worker_counts}."
+    caption = f"Marks: olympic means over the repeats. Dots: single runs. Workers: {worker_counts}."
     return CaptionedFigure("conditions", title, caption, _time_per_sample_data(groups_by_strategy), figure)
 
 
@@ -49,7 +49,8 @@ def _draw_time_per_sample(
     axes: Axes, swept_values: Sequence[str], trial_groups: Sequence[TrialGroup], colour: str, marker: str
 ) -> None:
     ticks = [swept_values.index(group.condition) for group in trial_groups]
-    axes.plot(ticks, [1e3 * seconds_per_sample(group) for group in trial_groups], color=colour, marker=marker)
+    means = [1e3 * seconds_per_sample(group) for group in trial_groups]
+    axes.plot(ticks, means, marker, color=colour)  # no line: conditions are categories
     for tick, group in zip(ticks, trial_groups, strict=True):
         axes.plot(
             [tick] * len(group.trials), 1e3 * group.trial_times_s("time_to_samples"), "o", color=colour, markersize=2.5

@@ -15,7 +15,7 @@ from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosi
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.worker_choice import RuleAndWorkerCount
-from analysis.report.findings import describe_efficiency_loss
+from analysis.report.scaling_findings import describe_efficiency_factors
 from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
 MAX_PANEL_COLUMNS = 3
@@ -61,7 +61,7 @@ def draw_parallel_efficiency(run: AnalysedRun) -> CaptionedFigure | None:
 def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
     """Return a title with the highest and the lowest parallel efficiency on the most workers.
 
-    The title also states why the lowest efficiency is low.
+    The title also states the two factors of the lowest efficiency, if they are measured.
     """
     best = max(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
     worst = min(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
@@ -70,14 +70,14 @@ def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
     if best == worst:
         return finding
     size = f" on {lowest.workers}" if lowest.workers != highest.workers else ""
-    return f"{finding}; {worst.description} keeps {lowest.efficiency:.0%}{size}, {describe_efficiency_loss(lowest)}"
+    return f"{finding}; {worst.description} keeps {lowest.efficiency:.0%}{size}{describe_efficiency_factors(lowest)}"
 
 
 def _draw_efficiency_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
     axes.axhline(MIN_EFFICIENCY, color=style.BASELINE_GREY, linestyle=":", linewidth=1)
     if curve.of == "time_to_target":
-        hardware = [point.hardware_efficiency for point in curve.points]
+        hardware = [point.hardware_efficiency or 0.0 for point in curve.points]
         axes.plot(counts, hardware, color=style.FOREGROUND, linewidth=1.1, linestyle="--")
         statistical = [point.statistical_efficiency or 0.0 for point in curve.points]
         axes.plot(counts, statistical, color=style.FOREGROUND, linewidth=1.1, linestyle="-.")
@@ -93,7 +93,7 @@ def _draw_efficiency_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker:
 def _label_curve_ends(axes: Axes, speedup_curve: SpeedupCurve, colour: str) -> None:
     last = speedup_curve.points[-1]
     labels = {"E'": (last.efficiency, colour)}
-    if last.statistical_efficiency is not None:
+    if last.hardware_efficiency is not None and last.statistical_efficiency is not None:
         labels["hardware"] = (last.hardware_efficiency, style.FOREGROUND)
         labels["statistical"] = (last.statistical_efficiency, style.FOREGROUND)
     draw_right_edge_labels(axes, labels, font_points=8)

@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.reading.run_table import TrialLogTables
-from analysis.report.findings import MAX_LISTED, TIE_RATIO
+from analysis.report.fastest import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_bytes, format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialResult

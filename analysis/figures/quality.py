@@ -20,9 +20,7 @@ LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures n
 def draw_final_model_quality(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the final quality of the trained model for each combination of swept values.
 
-    Each strategy has one curve.
-
-    A curve shows the trials of a strategy on its largest number of workers.
+    Each strategy has one mark per combination: the mean of its trials on its largest number of workers.
     """
     metric = _choose_quality_metric(run)
     strategy_groups = [
@@ -39,7 +37,7 @@ def draw_final_model_quality(run: AnalysedRun) -> CaptionedFigure | None:
     for groups in strategy_groups:
         strategy = groups[0].strategy
         colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
-        _draw_strategy_curve(axes, condition_names, groups, metric, colour, marker)
+        _draw_strategy_marks(axes, condition_names, groups, metric, colour, marker)
         curve_ends[strategy] = (_mean_final_metric(groups[-1], metric), colour)
     axes.set_xticks(range(len(condition_names)), condition_names)
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
@@ -47,7 +45,7 @@ def draw_final_model_quality(run: AnalysedRun) -> CaptionedFigure | None:
     draw_right_edge_labels(axes, curve_ends)
     title = capitalise_first_letter("; ".join(_describe_metric_range(groups, metric) for groups in strategy_groups[:3]))
     add_run_title_and_footer(figure, run.summary, title)
-    caption = f"The {metric} of the last evaluation. Curves: means over the repeats. Dots: single runs."
+    caption = f"The {metric} of the last evaluation. Marks: means over the repeats. Dots: single runs."
     return CaptionedFigure("quality", title, caption, _figure_data(strategy_groups, metric), figure)
 
 
@@ -91,11 +89,12 @@ def _describe_metric_range(groups: Sequence[TrialGroup], metric: str) -> str:
     return f"{groups[0].strategy} ends at {metric} {low}, {high}"
 
 
-def _draw_strategy_curve(
+def _draw_strategy_marks(
     axes: Axes, swept_values: Sequence[str], trial_groups: Sequence[TrialGroup], metric: str, colour: str, marker: str
 ) -> None:
     places = [swept_values.index(group.condition) for group in trial_groups]
-    axes.plot(places, [_mean_final_metric(group, metric) for group in trial_groups], color=colour, marker=marker)
+    means = [_mean_final_metric(group, metric) for group in trial_groups]
+    axes.plot(places, means, marker, color=colour)  # no line: conditions are categories
     for place, group in zip(places, trial_groups, strict=True):
         values = final_metric_values(group, metric)
         axes.plot([place] * values.size, values, "o", color=colour, markersize=2.5)

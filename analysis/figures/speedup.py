@@ -110,13 +110,11 @@ def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
     index = max(range(len(speedup_curves)), key=lambda place: best_points[place].speedup)
     best, point = speedup_curves[index], best_points[index]
     if point.speedup <= 1:
-        return (
-            f"No strategy is faster than its base: the best, {best.strategy}, reaches a speedup of {point.speedup:.2f}"
-        )
+        return f"No mean speedup is above 1: the largest, of {best.strategy}, is {format_number(point.speedup)}"
     size = f"on {point.workers} workers" + (f" ({best.condition})" if best.condition else "")
     speedup = f"{format_number(point.speedup)} times as fast as {best.base_description}"
     if len({curve.strategy for curve in speedup_curves}) > 1:
-        return f"{best.strategy} scales best: {size} it is {speedup}"
+        return f"{best.strategy} has the largest mean speedup: {size} it is {speedup}"
     return f"{best.strategy} {size} is {speedup}"
 
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
-from analysis.report.headline import TwoFastestStrategies, compare_winner_with_rival
+from analysis.report.fastest import TwoFastestStrategies, compare_winner_with_rival
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup
 

@@ -21,9 +21,9 @@ from analysis.results.trial_result import (
     find_baseline,
     have_same_seeds,
 )
-from analysis.statistics.bootstrap import confidence_interval, ratio_interval, resample_olympic_means
 from analysis.statistics.centre import Floats, median_of_maybe_infinite, olympic_mean
 from analysis.statistics.efficiency import compute_efficiency, speedup
+from analysis.statistics.intervals import confidence_interval, draw_mean_times, percentile_interval, ratio_interval
 
 ONE_WORKER = "one worker alone"
 
@@ -43,18 +43,26 @@ class SpeedupPoint:
 
     workers: int
     speedup: float
-    speedup_ci: tuple[float, float] | None  # None where nothing was repeated
+    speedup_ci: tuple[float, float] | None  # None for the base, and where a trial ran once or missed the target
     efficiency: float
-    hardware_efficiency: float
-    statistical_efficiency: float | None  # None where times are not times to the target
+    hardware_efficiency: float | None  # both None where times are not times to the target: not measured
+    statistical_efficiency: float | None
     seconds: float
     runs: int
     efficiency_with_servers: float
     efficiency_by_speed: float | None  # S / (declared samples per second / those of the base): for unequal nodes
     rate_speedup: float  # samples per second / those of the base
     predicted_speedup: float | None  # `rate_speedup` by the closed forms; None where one of the two is not predicted
-    seconds_ci: tuple[float, float] | None  # of the olympic mean; None where nothing was repeated
+    seconds_ci: tuple[float, float] | None  # None where a trial ran once or missed the target
     seconds_median: float
+
+    @property
+    def efficiency_ci(self) -> tuple[float, float] | None:
+        """95 % interval of the efficiency: that of the speedup / (workers / workers of the base)."""
+        if self.speedup_ci is None:
+            return None
+        efficiency_per_speedup = self.efficiency / self.speedup
+        return self.speedup_ci[0] * efficiency_per_speedup, self.speedup_ci[1] * efficiency_per_speedup
 
     def throughput_efficiency(self, curve_base: SpeedupBaseline) -> float:
         """Return the samples per second and worker, divided by those of the curve's baseline."""
@@ -72,7 +80,7 @@ class SpeedupCurve:
     condition: str
     of: TimeMetric
     paired: bool = False  # whether intervals pair runs by seed: base and all points ran the same seeds
-    draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # resampled S, by workers
+    draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # random draws of S, by workers
 
     @property
     def display_name(self) -> str:
@@ -93,6 +101,12 @@ class SpeedupCurve:
         if self.base.strategy != self.strategy and self.base.workers == 1:
             return ONE_WORKER
         return f"{self.base.strategy} on {format_worker_count(self.base.workers)}"
+
+    def gain_interval(self, before: SpeedupPoint, after: SpeedupPoint) -> tuple[float, float] | None:
+        """Return the 95 % interval of the ratio of the speedups of two points, after / before; None without repeats."""
+        if not self.draws:
+            return None
+        return percentile_interval(self.draws[after.workers] / self.draws[before.workers])
 
     @property
     def has_predictions(self) -> bool:
@@ -129,7 +143,8 @@ def _make_speedup_curve(
     base_times = _compute_repeat_times_s(base, time_metric, sample_budget)
     if not all(each.all() for each in (base_times, *times.values())):
         return None
-    draws = _bootstrap_speedups(base_times, times, base if base in curve_groups else None, paired=paired)
+    roundings = [group.time_rounding_s(time_metric) for group in (base, *curve_groups)]
+    draws = _draw_speedups(base, curve_groups, [base_times, *times.values()], roundings)
     first = curve_groups[0]
     return SpeedupCurve(
         strategy=first.strategy,
@@ -154,21 +169,21 @@ def _compute_repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sa
     return trial_group.trial_times_s(time_metric) * (sample_count if time_metric == "time_to_samples" else 1)
 
 
-def _bootstrap_speedups(
-    base_times_s: Floats, times_s_by_workers: dict[int, Floats], curve_base_group: TrialGroup | None, *, paired: bool
+def _draw_speedups(
+    base: TrialGroup, curve_groups: Sequence[TrialGroup], times_s: Sequence[Floats], roundings_s: Sequence[float]
 ) -> dict[int, Floats]:
-    """Return speedups of resampled (bootstrap) trials by number of workers.
+    """Return random draws of the speedups, by number of workers; they show how uncertain the curve is.
 
-    The result is empty if no trial was repeated. Numerator and denominator are both resampled, paired by seed or
-    independently. A strategy that is its own base has a speedup of 1 there by definition.
+    `times_s` and `roundings_s` are those of the base, followed by those of `curve_groups`. The result is empty where a
+    trial ran once or missed the target. A strategy that is its own base has a speedup of 1 there by definition.
     """
-    if base_times_s.size == 1 and all(each.size == 1 for each in times_s_by_workers.values()):
+    means = draw_mean_times(times_s, paired=have_same_seeds((base, *curve_groups)), rounding_steps=roundings_s)
+    if means is None:
         return {}
-    means = resample_olympic_means([base_times_s, *times_s_by_workers.values()], paired=paired)
-    with np.errstate(invalid="ignore"):  # if both sides missed the target, the unknown ratio ranks highest
-        ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
-    draws = {workers: ratios[:, column] for column, workers in enumerate(times_s_by_workers, start=1)}
-    return draws | ({curve_base_group.workers: np.ones(len(means))} if curve_base_group else {})
+    return {
+        group.workers: np.ones(len(means)) if group is base else means[:, 0] / means[:, column]
+        for column, group in enumerate(curve_groups, start=1)
+    }
 
 
 def _make_speedup_point(
@@ -181,6 +196,8 @@ def _make_speedup_point(
     paired: bool,
 ) -> SpeedupPoint:
     seconds = float(olympic_mean(repeat_times_s))
+    roundings_s = (base_group.time_rounding_s(time_metric), group.time_rounding_s(time_metric))
+    interval = ratio_interval(base_times_s, repeat_times_s, paired=paired, rounding_steps=roundings_s)
     statistical = (
         base_group.mean_samples_to_target / group.mean_samples_to_target if time_metric == "time_to_target" else None
     )
@@ -189,7 +206,7 @@ def _make_speedup_point(
     return SpeedupPoint(
         workers=group.workers,
         speedup=factors.speedup,
-        speedup_ci=ratio_interval(base_times_s, repeat_times_s, paired=paired or group is base_group),
+        speedup_ci=None if group is base_group else interval,  # a base has the speedup 1 by definition
         efficiency=factors.efficiency,
         hardware_efficiency=factors.hardware,
         statistical_efficiency=factors.statistical,
@@ -200,7 +217,7 @@ def _make_speedup_point(
         efficiency_by_speed=_divide_by_speed_ratio(group, base_group, factors.speedup),
         rate_speedup=speedup(base_group.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
         predicted_speedup=_predicted_speedup(group, base_group),
-        seconds_ci=confidence_interval(repeat_times_s),
+        seconds_ci=confidence_interval(repeat_times_s, group.time_rounding_s(time_metric)),
         seconds_median=median_of_maybe_infinite(repeat_times_s),
     )
 

@@ -1,10 +1,12 @@
 """Comparisons of the times of strategies, paired by seed.
 
-The module also checks for implausibly few samples to the target.
+Whether a strategy is faster than another has four answers: yes, no, too close to call, and not measured. The module
+also checks for implausibly few samples to the target.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import combinations
 
 import numpy as np
@@ -17,17 +19,23 @@ from analysis.results.trial_result import (
     have_same_seeds,
     restrict_to_shared_seeds,
 )
-from analysis.statistics.convergence_check import ConvergenceCheck, compare_convergence
+from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL, ConvergenceCheck, compare_convergence
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired_comparison import PairedComparison, compare_times_by_seed
 
 
+class FasterAnswer(StrEnum):
+    """Answer to the question whether one group of trials is faster than another."""
+
+    YES = "yes"
+    NO = "no"
+    TOO_CLOSE = "too close to call"
+    NOT_MEASURED = "not measured"  # the groups share fewer than two seeds
+
+
 @dataclass(frozen=True)
 class StrategyTimeGap:
-    """Difference in time between two strategies, measured in trial pairs of equal seed.
-
-    The strategies are compared with equal worker counts and swept values.
-    """
+    """Difference in time between two groups of trials, measured in trial pairs of equal seed."""
 
     faster: TrialGroup  # by the mean over all its repeats
     slower: TrialGroup
@@ -40,6 +48,17 @@ class StrategyTimeGap:
         """Whether some repeats have no partner with the same seed, for example because a trial failed."""
         return self.comparison.pairs < max(len(self.faster.trials), len(self.slower.trials))
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the paired test finds a difference, in the direction of the means over all repeats."""
+        return self.p_adjusted < SIGNIFICANCE_LEVEL and self.comparison.ratio > 1
+
+    def answer_is_faster(self, group: TrialGroup) -> FasterAnswer:
+        """Return whether one of the two groups, `group`, is faster than the other."""
+        if not self.is_significant:
+            return FasterAnswer.TOO_CLOSE
+        return FasterAnswer.YES if group.name == self.faster.name else FasterAnswer.NO
+
 
 def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTimeGap, ...]:
     """Compare the times of every two groups of trials that differ only in strategy.
@@ -50,8 +69,19 @@ def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTime
     took no time are left out.
     """
     members = [group for group in trial_groups if not group.is_baseline]
-    pairs = [pair for pair in combinations(members, 2) if _can_compare_times(*pair)]
-    compared = [_compare_trial_group_times(*pair) for pair in pairs]
+    return compare_group_pairs(
+        pair
+        for pair in combinations(members, 2)
+        if (pair[0].condition, pair[0].workers) == (pair[1].condition, pair[1].workers)
+    )
+
+
+def compare_group_pairs(pairs: Iterable[tuple[TrialGroup, TrialGroup]]) -> tuple[StrategyTimeGap, ...]:
+    """Compare the times of pairs of groups, which may have other swept values or workers. p-values are Holm's.
+
+    Pairs that share fewer than two seeds are left out, and so are pairs with trials that took no time.
+    """
+    compared = [_compare_trial_group_times(*pair) for pair in pairs if _can_compare_times(*pair)]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyTimeGap(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
@@ -123,12 +153,7 @@ def _check_samples_vs_baseline(trial_group: TrialGroup, all_trial_groups: Sequen
 
 
 def _can_compare_times(first_group: TrialGroup, second_group: TrialGroup) -> bool:
-    """Return whether the times of two groups of trials can be compared.
-
-    The groups must have equal swept values, workers and seeds, and only times above zero.
-    """
-    if (first_group.condition, first_group.workers) != (second_group.condition, second_group.workers):
-        return False
+    """Return whether the times of two groups of trials can be paired: two shared seeds, and only times above zero."""
     time_metric = choose_time_metric((first_group, second_group))
     pair = restrict_to_shared_seeds(first_group, second_group)
     return have_same_seeds(pair) and all(group.trial_times_s(time_metric).all() for group in pair)

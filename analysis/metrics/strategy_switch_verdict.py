@@ -5,18 +5,20 @@ A trial that switched is compared with a trial of the same seed that did not.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
-from statistics import fmean, stdev
+from math import isfinite
+from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
 
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialResult
+from analysis.statistics.intervals import mean_interval
 from services.scenario.target import QUALITY_METRICS, MetricName
 
 SwitchVerdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]
 # Relative difference up to which a quality counts as the same, as in Sync-Switch (Li et al., ICDCS 2021).
 QUALITY_TOLERANCE = 0.01
-NOISE_STANDARD_ERRORS = 2.0  # standard errors over seeds up to which a difference counts as noise
 DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where the scenario has no target
 
 
@@ -42,15 +44,17 @@ class FinalQualityBySwitch:
     def is_worse_with_switch(self) -> bool:
         """Whether a strategy switch makes the final model worse.
 
-        The difference must exceed both the tolerance and the noise over seeds.
+        The difference must exceed the tolerance, and its 95 % interval over seeds must not contain 0. A single seed has
+        no interval.
         """
         if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
             return not all(isfinite(value) for value in self.switched)
         sign = 1 if QUALITY_METRICS[self.metric].bound_key == "at_least" else -1
         pairs = zip(self.switched, self.unswitched, strict=True)
         losses = [sign * (unswitched - switched) for switched, unswitched in pairs]
-        noise = NOISE_STANDARD_ERRORS * stdev(losses) / sqrt(len(losses)) if len(losses) > 1 else 0.0
-        return fmean(losses) > max(QUALITY_TOLERANCE * abs(fmean(self.unswitched)), noise)
+        interval = mean_interval(np.array(losses))
+        is_beyond_noise = interval is None or interval[0] > 0
+        return is_beyond_noise and fmean(losses) > QUALITY_TOLERANCE * abs(fmean(self.unswitched))
 
     @property
     def description(self) -> str:

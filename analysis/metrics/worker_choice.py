@@ -18,7 +18,9 @@ class RuleAndWorkerCount:
     strategy: str
     rule: str
     workers: int
-    interval: tuple[int, int] | None  # 95 %, from resampled repeats; None where nothing was repeated
+    interval: (
+        tuple[int, int] | None
+    )  # 95 %, from random draws of the curve; None where a trial ran once or missed its target
     condition: str
 
 

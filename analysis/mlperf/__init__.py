@@ -3,11 +3,12 @@
 The package also has rules for checking Ensayo's logs with MLCommons' checker.
 
 reading/       result tables, published result folders, scores, compliance, names of accelerators, samples of a run
-references     speedup and efficiency of each system against a reference system
+rule_sets/     compliance rules of each round, and the choice of the rules for a folder of logs
+references     speedup and efficiency of each system against a reference system of the workload or of its family
 clusters       k-means of the systems, with silhouette and stability
 series         one workload on one kind of accelerator in several sizes; `forecasts` fits scaling laws to such series
 study          input of all chapters; `chapters/` and `figures/` have one file each; `report` writes the page and files
-rules/         rules for MLCommons' checker
+rules/         rules for MLCommons' checker, for Ensayo's own logs
 
 Ensayo's logs are MLPerf-style. Neither these logs nor numbers derived here are MLPerf results.
 

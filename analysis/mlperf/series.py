@@ -4,7 +4,7 @@ Origin of the data: `data/series.md` for series of whole rounds, `data/h100_seri
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,10 +14,11 @@ import numpy as np
 from analysis.laws import SeriesColumns
 from analysis.laws.training_time import add_local_batch_and_step_s_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
+from analysis.mlperf.references import MIXED_SCOPE
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
-from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import ScalingEfficiency, compute_efficiency
+from analysis.statistics.intervals import DRAWS
 from services.schema.component import FrozenRecord
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
@@ -48,6 +49,7 @@ class ScalingSeriesCsvRow(ScalingPoint):
     """Row of a CSV file of scaling series."""
 
     accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
+    scope: NonEmptyText = MIXED_SCOPE
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: fits are cached per series object
@@ -56,6 +58,7 @@ class ScalingSeries:
 
     points: tuple[ScalingPoint, ...]
     accelerator: str = DEFAULT_ACCELERATOR
+    scope: str = MIXED_SCOPE  # submitter and software of the fastest systems of all sizes
 
     @property
     def benchmark(self) -> str:
@@ -107,13 +110,24 @@ class ScalingSeries:
         the relative spread `run_spread`.
         """
         most = max(size.runs for size in self.points)
-        noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.points), most))
+        noise = np.random.default_rng(0).standard_normal((DRAWS, len(self.points), most))
         means = [
             olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
             for index, size in enumerate(self.points)
         ]
         seconds = np.stack(means, axis=1) * self.scaling_law_fit_data["seconds"]
         return np.asarray(seconds[:, :1] / seconds)
+
+
+def describe_scopes(all_scaling_series: Collection[ScalingSeries]) -> str:
+    """Return a sentence that names the series of one submitter and software, and the mixed ones."""
+    own = [f"{series.name} ({series.scope})" for series in all_scaling_series if series.scope != MIXED_SCOPE]
+    mixed = [series.name for series in all_scaling_series if series.scope == MIXED_SCOPE]
+    parts = (
+        f"one submitter and software: {', '.join(own)}" if own else "",
+        f"mixed submitters or software: {', '.join(mixed)}" if mixed else "",
+    )
+    return f"Fastest systems of the sizes of a series have {'; '.join(filter(None, parts))}."
 
 
 def shipped_scaling_series(mlperf_study: MlperfStudy) -> tuple[ScalingSeries, ...]:
@@ -142,4 +156,4 @@ def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
 
 
 def _make_scaling_series(csv_rows: Sequence[ScalingSeriesCsvRow]) -> ScalingSeries:
-    return ScalingSeries(tuple(csv_rows), csv_rows[0].accelerator)
+    return ScalingSeries(tuple(csv_rows), csv_rows[0].accelerator, csv_rows[0].scope)

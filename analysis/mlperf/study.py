@@ -6,7 +6,13 @@ Results are grouped by workload.
 from dataclasses import dataclass
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.references import ComparedResult, pair_with_reference, pick_smallest_reference
+from analysis.mlperf.references import (
+    ComparedResult,
+    FamilyComparison,
+    compare_within_families,
+    pair_with_reference,
+    pick_smallest_reference,
+)
 
 # Names of workloads in tables and figures. A workload that is not listed keeps the name of its folder.
 WORKLOAD_NAMES = {
@@ -16,6 +22,7 @@ WORKLOAD_NAMES = {
     "retinanet": "RetinaNet",
     "stable_diffusion": "Stable Diffusion",
     "gpt3": "GPT-3 175B",
+    "dlrm": "DLRM",
     "dlrm_dcnv2": "DLRM-DCNv2",
     "gnn": "R-GAT",
     "rgat": "R-GAT",
@@ -25,6 +32,7 @@ WORKLOAD_NAMES = {
     "resnet": "ResNet-50",
     "unet3d": "3D U-Net",
     "maskrcnn": "Mask R-CNN",
+    "minigo": "Minigo",
     "rnnt": "RNN-T",
 }
 
@@ -41,6 +49,22 @@ class WorkloadComparison:
     def name(self) -> str:
         """Name of the workload in tables and figures, for example "BERT"."""
         return WORKLOAD_NAMES.get(self.benchmark, self.benchmark)
+
+    @property
+    def families(self) -> list[FamilyComparison]:
+        """Systems compared within their families of accelerators, submitters and software."""
+        return compare_within_families([each.result for each in self.systems])
+
+    def family_efficiency(self, result: MlperfResult) -> tuple[float | None, str]:
+        """Return the efficiency of a result within its family, and the submitter and software of the family.
+
+        The efficiency is None if no other system of the family has another number of accelerators.
+        """
+        for family in self.families:
+            for each in family.systems:
+                if each.result is result and (each.accelerator_ratio > 1 or not family.is_mixed):
+                    return each.efficiency, family.scope
+        return None, ""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: chapters cache derived values per study object

@@ -88,6 +88,12 @@ class TrialFolder:
         return self.path / "steps.csv"
 
     @property
+    def earlier_attempts(self) -> tuple["TrialFolder", ...]:
+        """Folders `attempts/<trial>-<number>` of repeated or interrupted attempts, in the order in which they ran."""
+        paths = self.parent_run_folder.path.glob(f"attempts/{self.path.name}-*")
+        return tuple(TrialFolder(path) for path in sorted(paths, key=lambda path: int(path.name.rpartition("-")[2])))
+
+    @property
     def log_paths(self) -> tuple[Path, ...]:
         """Paths of the node logs, sorted by name.
 
@@ -190,10 +196,7 @@ class RunFolder:
 
     @property
     def first_scenario_comment(self) -> str:
-        """First comment of scenario.yaml up to an empty line.
-
-        It states the question that the scenario answers.
-        """
+        """First comment of scenario.yaml up to an empty line: the question that the scenario answers."""
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:

@@ -6,31 +6,39 @@ run. It returns a sentence, or an empty string where the finding does not apply 
 reported instead (`analysis.report.headline`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
+from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_switch import (
     describe_reported_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
     find_median_saving_switch,
 )
-from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
+from analysis.report.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
+from analysis.report.fastest import MAX_LISTED, TIE_RATIO
+from analysis.report.scaling_findings import (
+    MIN_CURVE_POINTS,
+    efficiency_vs_one_worker_finding,
+    gain_of_more_workers_finding,
+    scaling_efficiency_finding,
+    step_time_growth_finding,
+)
+from analysis.report.wording import (
+    format_interval,
+    format_number,
+    format_percentage,
+    format_worker_count,
+    join_names,
+)
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
-from analysis.results.trial_result import TrialGroup, choose_time_metric
-from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
-from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired_comparison import paired_t_test_p_value
+from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
+from analysis.statistics.intervals import confidence_interval
 
-TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %
-MIN_CURVE_POINTS = 3  # least number of points of a curve whose growth is described
-MAX_LISTED = 3  # most items that a sentence lists; of more it names two
-ACCURACY_METRIC, LOSS_METRIC = "accuracy", "loss"  # metrics of models that classify
-MIN_CAUSE_RATIO = 1.1  # ratio below which a step phase or the samples to target do not count as a cause
-NEGLIGIBLE_LOSS = 0.01  # share of the efficiency whose loss is not reported
+LOSS_METRIC = "loss"  # beside the accuracy, a metric of models that classify
 
 FindingFunction = Callable[[RunSummary], str]
 
@@ -57,37 +65,6 @@ def strategy_switch_finding(summary: RunSummary) -> str:
     return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_training_times(rivals, summary.target)]))
 
 
-def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the swept values that give the best accuracy.
-
-    The sentence also names the fastest swept values whose accuracy is not significantly different. Applies to one
-    strategy with several repeated combinations of swept values, without a target.
-    """
-    by_strategy = groups_by_swept_values(summary)
-    if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
-        return ""
-    groups = [group for group in by_strategy[0] if all(ACCURACY_METRIC in trial.final for trial in group.trials)]
-    if len(groups) < len(by_strategy[0]) or not all(group.trials[1:] and seconds_per_sample(group) for group in groups):
-        return ""
-    best = max(groups, key=_average_final_accuracy)
-    as_accurate = _equally_accurate_groups(best, groups)
-    others = join_names(omit_repeated_keys(group.condition for group in as_accurate if group is not best))
-    fastest = min(as_accurate, key=seconds_per_sample)
-    accuracy = format_number(_average_final_accuracy(best))
-    best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
-    if fastest is best:
-        reason = "no other condition takes less time"
-        if any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups):
-            reason = "every condition that takes less time differs significantly"
-        return f"{best_text}; {reason}"
-    repeats = min(len(group.trials) for group in as_accurate)
-    equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
-    fastest_text = f"{fastest.condition} ({format_number(_average_final_accuracy(fastest))})"
-    share = format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))
-    time_text = f"the same samples take {share} of the time"
-    return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
-
-
 def time_to_target_finding(summary: RunSummary) -> str:
     """Return a sentence on the time to the training target for each combination of swept values.
 
@@ -101,7 +78,7 @@ def time_to_target_finding(summary: RunSummary) -> str:
         return ""
     conditions = omit_repeated_keys(group.condition for group in groups)
     parts = [
-        f"{_describe_duration(group.time_to_target_s)} with {condition}"
+        f"{_describe_mean_time(group, 'time_to_target')} with {condition}"
         for condition, group in zip(conditions, groups, strict=True)
     ]
     return f"to reach {summary.target}, {groups[0].strategy} {', '.join(parts)}"
@@ -134,24 +111,6 @@ def predicted_speedup_finding(summary: RunSummary) -> str:
     return describe_predicted_speedups(predicted) if summary.published and predicted else ""
 
 
-def scaling_efficiency_finding(summary: RunSummary) -> str:
-    """Return a sentence on the efficiency with each combination of swept values.
-
-    The sentence also says what lowered the efficiency: hardware or learning. Applies to one strategy with several
-    combinations, on three or more numbers of workers each.
-    """
-    curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
-    if len(summary.strategies) != 1 or len({curve.condition for curve in curves}) < 2:  # noqa: PLR2004 -- to compare
-        return ""
-    worker_counts = {curve.points[-1].workers for curve in curves}
-    if len(worker_counts) == 1:
-        where = f"on {format_worker_count(*worker_counts)}"
-    else:
-        where = "on the most workers that ran under each condition"
-    parts = "; ".join(_describe_efficiency(curve, worker_counts, summary.target) for curve in curves)
-    return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
-
-
 def fastest_strategies_finding(summary: RunSummary) -> str:
     """Return a sentence on the strategies that are (almost) the fastest in all cases.
 
@@ -169,55 +128,11 @@ def fastest_strategies_finding(summary: RunSummary) -> str:
         return ""  # a trial that took no time has no ratio
     fastest_everywhere = set.intersection(*(_strategies_near_fastest(groups) for groups in cases))
     names = [name for name in summary.strategies if name in fastest_everywhere]
-    subject = f"{join_names(names) or 'no strategy'} {'are' if len(names) > 1 else 'is'}"
+    subject = f"the mean time{'s' * (len(names) > 1)} of {join_names(names) or 'no strategy'}"
+    verb = "are" if len(names) > 1 else "is"
     slowest = max((_find_slowest_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
     within = f"within {format_percentage(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
-    return f"{subject} {within}; {_describe_slowest_trial_group(slowest)}"
-
-
-def step_time_growth_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much longer a training step takes on the most workers than on the fewest.
-
-    Applies to synchronous strategies on three or more numbers of workers with the same batch per worker, without a
-    target and with one combination of swept values.
-    """
-    members = [group for group in summary.trial_groups if not group.is_baseline]
-    trials = [trial for group in members for trial in group.trials]
-    if summary.target or len({group.workers for group in members}) < MIN_CURVE_POINTS or len(summary.swept_values) > 1:
-        return ""
-    worker_batches = [trial.samples / (trial.steps * trial.workers) if trial.steps else np.nan for trial in trials]
-    has_same_batch = max(worker_batches) <= TIE_RATIO * min(worker_batches)
-    if any(trial.saturates_at for trial in trials) or not has_same_batch:
-        return ""
-    return describe_step_time_growth(summary, members[0].condition)
-
-
-def gain_of_more_workers_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much faster each strategy gets between its two largest numbers of workers.
-
-    Applies to at most MAX_LISTED speedup curves of three points or more, without a target.
-    """
-    curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
-    if summary.target or not curves or len(curves) > MAX_LISTED:
-        return ""
-    return "; ".join(_describe_worker_scaling(curve, _saturating_worker_count(curve, summary)) for curve in curves)
-
-
-def efficiency_vs_one_worker_finding(summary: RunSummary) -> str:
-    """Return a sentence on the efficiency of each strategy compared with one worker alone.
-
-    Applies to a single number of workers beside one worker alone, without a target and with one combination of swept
-    values.
-    """
-    curves = [curve for curve in summary.curves if curve.base_description == ONE_WORKER and len(curve.points) == 1]
-    worker_counts = {curve.points[0].workers for curve in curves}
-    if summary.target or len(worker_counts) != 1 or len(curves) < len(summary.curves) or len(summary.swept_values) > 1:
-        return ""
-    ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
-    shown = ranked if len(ranked) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    parts = join_names(f"{each.description} keeps {format_percentage(each.points[0].efficiency, 1)}" for each in shown)
-    rest = "" if len(ranked) <= MAX_LISTED else ", the others values in between,"
-    return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
+    return f"{subject} {verb} {within}; {_describe_slowest_trial_group(slowest)}"
 
 
 def finished_trials_finding(summary: RunSummary) -> str:
@@ -260,45 +175,6 @@ def switch_outcome_sentence(group: TrialGroup) -> str:
     return f"{group.description}: {describe_strategy_switch(median_switch, group.workers)} ({repeats})"
 
 
-def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
-    """Describe how much faster training gets from the second largest to the largest number of workers.
-
-    If the speed falls, the text says beyond how many workers. Empty for speedup curves of fewer than three points.
-    """
-    if len(speedup_curve.points) < MIN_CURVE_POINTS:
-        return ""
-    before, last = speedup_curve.points[-2:]
-    best = max(speedup_curve.points, key=lambda point: point.speedup)
-    if best.workers < last.workers:
-        limit = f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
-        loss = format_number(best.speedup / last.speedup)
-        return f"{speedup_curve.description}: {limit}; {last.workers} take {loss} times as long"
-    increase = f"from {before.workers} to {format_worker_count(last.workers)}"
-    gain = format_number(last.speedup / before.speedup)
-    return f"{speedup_curve.description}: {increase} it gets {gain} times as fast"
-
-
-def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
-    """Describe how much longer a step of each strategy takes on the most workers than on the fewest.
-
-    Empty where no step takes longer by MIN_CAUSE_RATIO.
-    """
-    candidates = (group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline)
-    groups = [group for group in candidates if group.median_step_s]
-    if not groups:
-        return ""
-    fewest, most = min(group.workers for group in groups), max(group.workers for group in groups)
-    steps_s = {(group.strategy, group.workers): group.median_step_s or 0.0 for group in groups}
-    on_both = [name for name in summary.strategies if {(name, fewest), (name, most)} <= steps_s.keys()]
-    ratios = {name: steps_s[name, most] / steps_s[name, fewest] for name in on_both}
-    if fewest == most or max(ratios.values(), default=1.0) < MIN_CAUSE_RATIO:
-        return ""
-    first, *others = sorted(ratios, key=lambda name: -ratios[name])
-    rest = "".join(f", of {name} {format_number(ratios[name])} times" for name in others)
-    workers = f"from {fewest} to {format_worker_count(most)}"
-    return f"{workers}, a step of {first} becomes {format_number(ratios[first])} times as long{rest}"
-
-
 def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
     """Describe the measured and the predicted speedup of two strategies.
 
@@ -309,19 +185,6 @@ def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
     worst_predicted = max(speedup_curves, key=_find_misprediction_factor)
     shown = [largest] if largest is worst_predicted else [largest, worst_predicted]
     return "; ".join(_describe_vs_prediction(curve) for curve in shown)
-
-
-def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
-    """Return a part of a sentence on whether hardware or learning lowered the efficiency more.
-
-    Learning means the statistical efficiency.
-    """
-    statistical, hardware = speedup_point.statistical_efficiency, speedup_point.hardware_efficiency
-    if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
-        return "all of the loss in hardware"
-    if hardware <= statistical:
-        return f"mostly lost in hardware ({format_percentage(hardware)}; statistical {format_percentage(statistical)})"
-    return f"mostly lost in learning ({format_percentage(statistical)}; hardware {format_percentage(hardware)})"
 
 
 def _describe_vs_prediction(speedup_curve: SpeedupCurve) -> str:
@@ -354,53 +217,18 @@ def _describe_training_times(trial_groups: Sequence[TrialGroup], quality_target:
     task, factor = (
         (f"to reach {quality_target}", 1.0) if time_metric == "time_to_target" else ("for 1,000 samples", 1e3)
     )
-    durations = (f"{group.strategy} {_describe_duration(factor * group.mean_time_s(time_metric))}" for group in ranked)
+    durations = (f"{group.strategy} {_describe_mean_time(group, time_metric, factor)}" for group in ranked)
     return f"{task}, {', '.join(durations)}"
 
 
-def _describe_duration(seconds: float) -> str:
-    return f"takes {format_number(seconds)} s" if np.isfinite(seconds) else "misses it"
-
-
-def _average_final_accuracy(trial_group: TrialGroup) -> float:
-    return float(np.mean([trial.final[ACCURACY_METRIC] for trial in trial_group.trials]))
-
-
-def _equally_accurate_groups(best: TrialGroup, trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups of trials whose accuracy does not differ significantly from that of the best group."""
-    others = [group for group in trial_groups if group is not best]
-    p_values = holm_adjust(np.array([_accuracy_p_value(best, group) for group in others]))
-    return [group for group in trial_groups if group is best or p_values[others.index(group)] >= SIGNIFICANCE_LEVEL]
-
-
-def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
-    """Return the p-value of a paired t-test of the hypothesis that two groups of trials have the same accuracy.
-
-    Pairs are the seeds that finished in both groups. Differences are tested, not ratios: an accuracy may be zero.
-    """
-    best_by_seed, other_by_seed = (
-        {trial.seed: trial.final[ACCURACY_METRIC] for trial in group.trials} for group in (best_group, other_group)
-    )
-    shared_seeds = sorted(best_by_seed.keys() & other_by_seed.keys())
-    return paired_t_test_p_value(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
-
-
-def _describe_efficiency(
-    speedup_curve: SpeedupCurve, max_worker_counts: Collection[int], quality_target: str | None
-) -> str:
-    """Return a part of a sentence on the efficiency of a strategy on the most workers.
-
-    The text also says whether hardware or learning reduces the efficiency. The number of workers is named where it
-    differs between speedup curves. Where the target was missed on some number of workers, the loss is not split into
-    hardware and learning.
-    """
-    last = speedup_curve.points[-1]
-    workers = f" ({format_worker_count(last.workers)})" if len(max_worker_counts) > 1 else ""
-    efficiency = f"{format_percentage(last.efficiency)} with {speedup_curve.condition}{workers}"
-    if quality_target and speedup_curve.of == "time_to_samples":
-        return f"{efficiency} by samples only, since not every number of workers reaches the target"
-    is_whole = last.efficiency >= 1 - NEGLIGIBLE_LOSS
-    return efficiency if is_whole else f"{efficiency}, {describe_efficiency_loss(last)}"
+def _describe_mean_time(group: TrialGroup, time_metric: TimeMetric, factor: float = 1.0) -> str:
+    """Return how long a group takes, with an interval if it ran repeatedly, or how many runs missed the target."""
+    missed = sum(trial.time_to_target_s is None for trial in group.trials) if time_metric == "time_to_target" else 0
+    if missed:
+        return f"misses the target{f' in {missed} of {len(group.trials)} runs' if len(group.trials) > 1 else ''}"
+    times_s = factor * group.trial_times_s(time_metric)
+    interval = confidence_interval(times_s, factor * group.time_rounding_s(time_metric))
+    return f"takes {format_number(factor * group.mean_time_s(time_metric))} s{format_interval(interval)}"
 
 
 def _strategies_near_fastest(trial_groups: Sequence[TrialGroup]) -> set[str]:
@@ -424,30 +252,8 @@ def _find_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup,
 def _describe_slowest_trial_group(group_and_slowdown: tuple[TrialGroup, float]) -> str:
     group, ratio = group_and_slowdown
     if not np.isfinite(ratio):
-        return f"{group.description} never reaches the target"
+        return f"{group.description} {_describe_mean_time(group, 'time_to_target')}"
     return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"
-
-
-def _describe_worker_scaling(speedup_curve: SpeedupCurve, saturating_worker_count: float | None) -> str:
-    """Describe what a strategy gains from more workers.
-
-    The text also says how many workers saturate the links of the servers.
-    """
-    increase = describe_gain_of_more_workers(speedup_curve)
-    if saturating_worker_count is None:
-        return increase
-    return f"{increase} (closed form: {format_number(saturating_worker_count)} workers fill its servers' links)"
-
-
-def _saturating_worker_count(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:
-    """Return how many workers are predicted to saturate a strategy's server links.
-
-    Return None if the plan has no number.
-    """
-    most = speedup_curve.points[-1].workers
-    trials = (trial for trial in summary.trials if trial.workers == most)
-    key = (speedup_curve.strategy, speedup_curve.condition)
-    return next((trial.saturates_at for trial in trials if (trial.strategy, trial.condition) == key), None)
 
 
 def is_new_sentence(sentence: str, earlier_sentences: Iterable[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
 from analysis.report.headline import headline_sentences
+from analysis.report.strategy_table import make_strategy_table
 from analysis.report.summary_text import summary_sentences
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
@@ -49,7 +50,7 @@ class FigurePanel:
     svg: Markup
 
 
-def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
+def write_report(run_folder: str | Path, pool: ProcessPool | None = None) -> Path:
     """Write the HTML report of a run, its figures, summary.json and trial files.
 
     Return the path of the HTML page.
@@ -62,7 +63,7 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     Raises:
         UserError: `run_folder` is not the folder of a run.
     """
-    folder = RunFolder(run_folder)
+    folder = RunFolder(Path(run_folder))
     if pool is None:
         with create_process_pool(folder.total_log_bytes) as own_pool:
             own_pool.preload_module("analysis.results.analyse_trial")
@@ -81,7 +82,7 @@ def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
     """Yield all figures that apply to a run, such as the figure of the speedup."""
     for figure in FIGURES.values():
         with figure_style_context():
-            drawing = figure(analysed_run)
+            drawing = figure.draw(analysed_run)
         if drawing is not None:
             yield drawing
 
@@ -92,7 +93,9 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         summary=run_summary,
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
+        strategy_table=make_strategy_table(run_summary),
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
+        repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
         total=count_planned_trials(run_summary),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
@@ -149,10 +152,10 @@ def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str
 def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
     """Return the recorded command that started a run.
 
-    If it is not recorded, return a make command that repeats the run.
+    If it is not recorded, return a command that repeats the run.
     """
     command = run_folder.manifest.get("command")
-    return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
+    return str(command) if command else f"ensayo run {run_summary.scenario} --engine {run_summary.engine}"
 
 
 def write_figure_for_html_page(figure_drawing: CaptionedFigure, figures_folder: Path) -> FigurePanel:

@@ -1,7 +1,6 @@
-"""Summary text of a run: sentences on fastest strategies, efficiency and missing trials.
+"""Summary text of a run: sentences on the fastest strategy by number of workers, and on missing trials.
 
-The sentences give intervals and p-values. Ratios are of olympic means. Intervals are 95 % BCa intervals over the
-repeats of both sides, paired by seed where both ran the same seeds (`analysis.statistics`).
+The table of strategies (`analysis.report.strategy_table`) has the numbers of all strategies, with intervals.
 """
 
 from collections.abc import Sequence
@@ -10,44 +9,56 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_comparison import (
     StrategyTimeGap,
     compare_samples_needed,
     explain_unchecked_samples,
     find_group_time_gap,
 )
-from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
+from analysis.report.fastest import is_too_close
+from analysis.report.wording import (
+    capitalise_first_letter,
+    format_interval,
+    format_number,
+    format_worker_count,
+    join_names,
+)
 from analysis.results.excluded_trials import describe_excluded_trials
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
-from analysis.statistics.bootstrap import Interval, ratio_interval
-from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
+from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
 
-EXPECTED_EFFICIENCY = 0.6  # efficiency that platform engineers ask for
 MIN_SHOWN_P_VALUE = 0.001  # smaller p-values are not shown: they depend on the tail of the assumed distribution
-MAX_SENTENCES_PER_KIND = 6  # of winners, and of efficiencies
+MAX_WINNER_SENTENCES = 6
 
 
 @dataclass(frozen=True)
 class FastestStrategy:
     """Fastest strategy on one number of workers, and how much faster it is than the second fastest strategy."""
 
-    workers: int
-    winner: str
-    time_ratio: float  # time of the second / time of the fastest; infinite where no other strategy reaches the target
-    interval: Interval | None  # None where nothing was repeated
+    winner_group: TrialGroup
+    second_group: TrialGroup
     difference: StrategyTimeGap | None  # between the two, paired by seed; None where they share fewer than two seeds
-    shared_seeds: int  # number of seeds that both ran
     time_metric: TimeMetric
 
     @property
-    def p_value_vs_second_fastest(self) -> float | None:
-        """Holm-corrected p-value of the hypothesis that the two fastest strategies are equally fast.
+    def workers(self) -> int:
+        """Number of workers that both strategies ran on."""
+        return self.winner_group.workers
 
-        None if it is untested.
+    @property
+    def winner(self) -> str:
+        """Label of the fastest strategy."""
+        return self.winner_group.strategy
+
+    @property
+    def time_ratio(self) -> float:
+        """Time of the second / time of the fastest strategy, over the seeds that both ran if there are two or more.
+
+        Infinite where no other strategy reaches the target.
         """
-        return self.difference.p_adjusted if self.difference else None
+        if self.difference:
+            return self.difference.comparison.ratio
+        return self.second_group.mean_time_s(self.time_metric) / self.winner_group.mean_time_s(self.time_metric)
 
     @property
     def is_significant(self) -> bool:
@@ -55,18 +66,15 @@ class FastestStrategy:
 
         The interval cannot decide this: the pair was chosen because it lies far apart.
         """
-        return self.p_value_vs_second_fastest is not None and self.p_value_vs_second_fastest < SIGNIFICANCE_LEVEL
+        return self.difference is not None and self.difference.is_significant
 
 
 def summary_sentences(summary: RunSummary) -> list[str]:
-    """Return the sentences of a run's summary: the fastest strategies, their efficiencies, and excluded trials."""
+    """Return the sentences of a run's summary: the fastest strategies, suspicious results, and excluded trials."""
     fastest = {condition: find_fastest_strategies(summary, condition) for condition in summary.swept_values}
     winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
-    falls = [describe_efficiency_drop(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     sentences = [
-        *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
-        *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
-        _describe_time_gaps(summary),
+        *list(filter(None, winners))[:MAX_WINNER_SENTENCES],
         _fast_convergence_warning(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
@@ -86,26 +94,6 @@ def find_fastest_strategies(summary: RunSummary, swept_values: str) -> list[Fast
     return [fastest for fastest in candidates if fastest is not None]
 
 
-def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | None = None) -> str:
-    """Describe from how many workers on the efficiency of a strategy is below EXPECTED_EFFICIENCY.
-
-    Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
-    """
-    name = f"{speedup_curve.description}{_describe_time_fallback(speedup_curve.of, quality_target)}"
-    sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, speedup_curve.points))
-    if len(sufficient) == len(speedup_curve.points):
-        last = speedup_curve.points[-1]
-        return f"{name} keeps {format_percentage(last.efficiency)} efficiency up to {format_worker_count(last.workers)}"
-    first_below = speedup_curve.points[len(sufficient)]
-    threshold, workers = format_percentage(EXPECTED_EFFICIENCY), format_worker_count(first_below.workers)
-    interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / speedup_curve.base.workers)
-    before = ""
-    if sufficient:
-        before = f" (on {sufficient[-1].workers} it is {format_percentage(sufficient[-1].efficiency)})"
-    fall = f"{name}: efficiency falls below {threshold} at {workers}"
-    return f"{fall}, to {format_percentage(first_below.efficiency)}{interval}{before}"
-
-
 def _find_fastest_strategy(
     trial_groups: Sequence[TrialGroup], strategy_time_gaps: Sequence[StrategyTimeGap]
 ) -> FastestStrategy | None:
@@ -116,18 +104,13 @@ def _find_fastest_strategy(
     time_metric = choose_time_metric(trial_groups)
     fastest, second = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))[:2]
     fastest_times, second_times = fastest.trial_times_s(time_metric), second.trial_times_s(time_metric)
-    fastest_s, second_s = fastest.mean_time_s(time_metric), second.mean_time_s(time_metric)
-    if not np.isfinite(fastest_s) or not (fastest_times > 0).all() or not (second_times > 0).all():
+    if (
+        not np.isfinite(fastest.mean_time_s(time_metric))
+        or not (fastest_times > 0).all()
+        or not (second_times > 0).all()
+    ):
         return None
-    return FastestStrategy(
-        workers=fastest.workers,
-        winner=fastest.strategy,
-        time_ratio=second_s / fastest_s,
-        interval=ratio_interval(second_times, fastest_times, paired=have_same_seeds((fastest, second))),
-        difference=find_group_time_gap(fastest, second, strategy_time_gaps),
-        shared_seeds=len(fastest.seeds & second.seeds),
-        time_metric=time_metric,
-    )
+    return FastestStrategy(fastest, second, find_group_time_gap(fastest, second, strategy_time_gaps), time_metric)
 
 
 def _describe_fastest_strategies(
@@ -136,40 +119,69 @@ def _describe_fastest_strategies(
     """Describe which strategy is fastest on which numbers of workers.
 
     The text also says by how much on the most workers. For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50]
-    (p = 0.003) on 16; ps wins up to 2 workers". A strategy "wins" where it differs significantly from the second;
-    otherwise it "is fastest", and the reason follows.
+    (p = 0.003) on 16; ps wins on 1 and 2 workers". A strategy "wins" where it differs significantly from the second;
+    otherwise the reason follows, such as "too close to call".
     """
     if not fastest_strategies:
         return ""
     last = fastest_strategies[-1]
     winning = [*takewhile(lambda one: one.winner == last.winner and one.is_significant, reversed(fastest_strategies))]
-    earlier = fastest_strategies[: len(fastest_strategies) - len(winning)]
-    earlier_winners = {one.winner: one.workers for one in earlier if one.is_significant}
-    up_to = "".join(
-        f"; {name} wins up to {format_worker_count(workers)}"
-        for name, workers in earlier_winners.items()
-        if name != last.winner
-    )
+    earlier = _describe_earlier_winners(fastest_strategies[: len(fastest_strategies) - len(winning)])
     where = f" ({swept_values})" if swept_values else ""
     time_metric = _describe_time_fallback(last.time_metric, quality_target)
     margin = f"{_describe_winning_factor(last)}{_format_p_value(last.difference)}{time_metric}"
     if not winning:
-        workers = format_worker_count(last.workers)
-        return f"{last.winner} is fastest on {workers}{where}, {margin}; {_explain_no_significance(last)}{up_to}"
+        return f"{_describe_unproven_winner(last, where, margin)}{earlier}"
     if len(winning) == 1:
-        return f"{last.winner} wins on {format_worker_count(last.workers)}{where}, {margin}{up_to}"
+        return f"{last.winner} wins on {format_worker_count(last.workers)}{where}, {margin}{earlier}"
     first_workers = format_worker_count(winning[-1].workers)
-    return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{up_to}"
+    return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{earlier}"
+
+
+def _describe_unproven_winner(last: FastestStrategy, where: str, margin: str) -> str:
+    """Describe a comparison on the most workers that is too close to call, or that was not tested."""
+    workers = format_worker_count(last.workers)
+    if is_too_close(last.winner_group, last.second_group, last.time_metric, last.difference):
+        names = f"{last.winner} and {last.second_group.strategy}"
+        return f"on {workers}{where}, {names} are too close to call: {last.winner} is ahead {margin}"
+    return f"{last.winner} is fastest on {workers}{where}, {margin}; {_explain_no_significance(last)}"
+
+
+def _explain_no_significance(fastest: FastestStrategy) -> str:
+    """Return why the fastest strategy does not count as significantly faster, though its time is not too close."""
+    if fastest.difference:
+        return "not significant"
+    if len(fastest.winner_group.trials) == len(fastest.second_group.trials) == 1:
+        return "each ran once: not tested"
+    shared_seeds = fastest.winner_group.seeds & fastest.second_group.seeds
+    return "one shared seed: not tested" if shared_seeds else "no shared seeds: not tested"
+
+
+def _describe_earlier_winners(fastest_strategies: Sequence[FastestStrategy]) -> str:
+    """Return which strategies win on which smaller numbers of workers; only these numbers are named."""
+    workers_by_winner: dict[str, list[str]] = {}
+    for each in fastest_strategies:
+        if each.is_significant:
+            workers_by_winner.setdefault(each.winner, []).append(str(each.workers))
+    parts = (
+        f"; {name} wins on {join_names(workers)} worker{'s' * (workers != ['1'])}"
+        for name, workers in workers_by_winner.items()
+    )
+    return "".join(parts)
 
 
 def _describe_winning_factor(fastest_strategy: FastestStrategy) -> str:
     """Describe by which factor the fastest strategy beats the second fastest strategy.
 
-    If no other strategy reaches the target, the text says so.
+    If the mean time of the second is infinite, the text says how many of its runs missed the target.
     """
-    if not np.isfinite(fastest_strategy.time_ratio):
-        return "as no other reaches the target"
-    return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{_format_interval(fastest_strategy.interval)}"
+    if np.isfinite(fastest_strategy.time_ratio):
+        gap = fastest_strategy.difference
+        interval = format_interval(gap.comparison.interval) if gap else ""
+        return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{interval}"
+    trials = fastest_strategy.second_group.trials
+    missed = sum(trial.time_to_target_s is None for trial in trials)
+    return f"as {fastest_strategy.second_group.strategy}, the next, misses the target in {missed} of {len(trials)} runs"
 
 
 def _describe_time_fallback(time_metric: TimeMetric, quality_target: str | None) -> str:
@@ -178,15 +190,6 @@ def _describe_time_fallback(time_metric: TimeMetric, quality_target: str | None)
     Otherwise, the text is empty.
     """
     return " by time for the same samples" if quality_target and time_metric == "time_to_samples" else ""
-
-
-def _explain_no_significance(fastest_strategy: FastestStrategy) -> str:
-    """Return why the fastest strategy does not count as significantly faster than the second."""
-    if fastest_strategy.interval is None:
-        return "each ran once: no interval"
-    if fastest_strategy.difference is None:
-        return "one shared seed: no test" if fastest_strategy.shared_seeds else "no shared seeds: no test"
-    return "repeats do not differ significantly from the next strategy's"
 
 
 def _format_p_value(strategy_time_gap: StrategyTimeGap | None) -> str:
@@ -199,33 +202,6 @@ def _format_p_value(strategy_time_gap: StrategyTimeGap | None) -> str:
     seeds = f" over {strategy_time_gap.comparison.pairs} shared seeds" if strategy_time_gap.has_unpaired_repeats else ""
     p_value = strategy_time_gap.p_adjusted
     return f" (p = {p_value:.2g}{seeds})" if p_value >= MIN_SHOWN_P_VALUE else f" (p < {MIN_SHOWN_P_VALUE:g}{seeds})"
-
-
-def _format_interval(interval: Interval | None) -> str:
-    return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
-
-
-def _format_efficiency_interval(speedup_interval: Interval | None, worker_count_ratio: float) -> str:
-    if not speedup_interval:
-        return ""
-    low, high = (format_percentage(end / worker_count_ratio) for end in speedup_interval)
-    return f" [{low}, {high}]"
-
-
-def _describe_time_gaps(summary: RunSummary) -> str:
-    """Return how many pairs of strategies differ significantly in time (Holm's correction).
-
-    The result is empty without repeats.
-    """
-    differences = summary.strategy_time_gaps
-    if not differences:
-        return ""
-    significant = sum(difference.p_adjusted < SIGNIFICANCE_LEVEL for difference in differences)
-    pairs = f"{significant} of {len(differences)} pair{'s' * (len(differences) > 1)} of strategies"
-    partial = sum(difference.has_unpaired_repeats for difference in differences)
-    partial_text = f", {partial} over the seeds that both ran" if partial else ""
-    verb = "differ" if len(differences) > 1 else "differs"
-    return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
 def _fast_convergence_warning(summary: RunSummary) -> str:

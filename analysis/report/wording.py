@@ -1,7 +1,8 @@
 """Formatting of numbers and names in reports, tables and figures."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 NO_VALUE = "\N{EN DASH}"
 SIGNIFICANT_DIGITS = 3
@@ -20,6 +21,16 @@ def format_number(value: float | None) -> str:
         return f"{value:.{SIGNIFICANT_DIGITS - 1}e}"
     magnitude = math.floor(math.log10(abs(value)))
     return f"{value:,.{max(0, SIGNIFICANT_DIGITS - 1 - magnitude)}f}"
+
+
+def format_interval(interval: tuple[float, float] | None) -> str:
+    """Return a 95 % interval with a leading space: " [1.30, 1.50]"; empty without an interval."""
+    return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
+
+
+def format_percentage_interval(interval: tuple[float, float] | None) -> str:
+    """Return a 95 % interval of fractions with a leading space: " [30%, 50%]"; empty without an interval."""
+    return f" [{format_percentage(interval[0])}, {format_percentage(interval[1])}]" if interval else ""
 
 
 def format_percentage(value: float | None, digits: int = 0) -> str:
@@ -98,3 +109,14 @@ def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
 def capitalise_first_letter(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
+
+
+def describe_repeated_trials(trials: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one sentence per trial that took more than one attempt: how many, and why each was repeated.
+
+    The trials are those of summary.json.
+    """
+    for trial in trials:
+        if earlier_attempts := trial["earlier_attempts"]:
+            reasons = "; ".join(f"attempt {k}: {reason}" for k, reason in enumerate(earlier_attempts, start=1))
+            yield f"{trial['id']} took {1 + len(earlier_attempts)} attempts, and the last one counts; {reasons}"

@@ -6,9 +6,10 @@ Training times are for the same number of samples.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.report.wording import format_number, join_names
+from analysis.report.wording import format_interval, format_number, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_result import TrialGroup, have_same_seeds
+from analysis.statistics.intervals import ratio_interval
 
 COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions
 MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a sentence lists only two
@@ -36,6 +37,13 @@ class SweepSlowdown:
         It is the time with the second combination of swept values / the time with the first combination.
         """
         return seconds_per_sample(self.after) / seconds_per_sample(self.before)
+
+    @property
+    def ratio_text(self) -> str:
+        """Ratio as text, with its 95 % interval where both combinations ran repeatedly."""
+        times = (self.after.trial_times_s("time_to_samples"), self.before.trial_times_s("time_to_samples"))
+        interval = ratio_interval(*times, paired=have_same_seeds((self.before, self.after)))
+        return f"{format_number(self.slowdown_ratio)}{format_interval(interval)}"
 
 
 def groups_by_swept_values(summary: RunSummary) -> list[list[TrialGroup]]:
@@ -80,9 +88,9 @@ def describe_sweep_slowdown(summary: RunSummary) -> str:
     if len(effects) == 1 and len(groups := _sweep_with_most_values(summary)) > COMPARED_CONDITION_COUNT:
         return _describe_all_swept_values(groups)
     smallest, *larger = effects
-    parts = [f"{format_number(smallest.slowdown_ratio)} times as long with {smallest.strategy}"]
+    parts = [f"{smallest.ratio_text} times as long with {smallest.strategy}"]
     listed_effects, rest = (larger, "") if len(larger) < MAX_LISTED_STRATEGIES else (larger[-1:], ", others in between")
-    parts += [f"{format_number(effect.slowdown_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
+    parts += [f"{effect.ratio_text} with {effect.strategy}{rest}" for effect in listed_effects]
     return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
 
 
@@ -96,7 +104,7 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
     The times are relative to the time for the first swept values.
     """
     first, *others = trial_groups
-    ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
+    ratios = join_names(SweepSlowdown(first, group).ratio_text for group in others)
     conditions = join_names(omit_repeated_keys(group.condition for group in others))
     return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
 

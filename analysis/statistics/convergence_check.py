@@ -26,7 +26,7 @@ class ConvergenceCheck:
     def converges_too_fast(self) -> bool:
         """Whether the strategy needs significantly fewer samples than the reference.
 
-        This hints at a bug.
+        Such a strategy probably has a bug.
         """
         return self.p_value < SIGNIFICANCE_LEVEL
 

@@ -25,8 +25,8 @@ class ScalingEfficiency:
 
     speedup: float
     efficiency: float
-    hardware: float
-    statistical: float | None  # None where samples to target are unknown; then hardware is the whole efficiency
+    hardware: float | None  # both factors are None, not measured, where samples to the target are unknown
+    statistical: float | None
 
 
 def speedup(base_time: float, time: float) -> float:
@@ -42,7 +42,9 @@ def compute_efficiency(
 ) -> ScalingEfficiency:
     """Return the efficiency of a speedup, split into hardware and statistical efficiency.
 
-    `worker_count_ratio` is the number of workers / number of workers of the base.
+    Without a statistical efficiency, the efficiency is not split. `worker_count_ratio` is the number of workers /
+    number of workers of the base.
     """
     efficiency = speedup / worker_count_ratio
-    return ScalingEfficiency(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)
+    hardware = efficiency / statistical_efficiency if statistical_efficiency else None
+    return ScalingEfficiency(speedup, efficiency, hardware, statistical_efficiency)

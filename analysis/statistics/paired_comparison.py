@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from analysis.statistics.bootstrap import Interval, ratio_interval
 from analysis.statistics.centre import Floats, olympic_mean
-from analysis.statistics.rounding import rounding_variance
+from analysis.statistics.intervals import Interval, ratio_interval
+from analysis.statistics.rounding import log_rounding_variance
 
 MAX_EXACT_PAIRS = 14  # largest number of pairs for which all patterns of signs are tried: 2^14 take a moment
 
@@ -20,7 +20,7 @@ class PairedComparison:
     """Ratio of the times of two strategies over the same seeds, with confidence interval and p-value."""
 
     ratio: float  # second / first, of olympic means; above 1 means that the first is faster
-    interval: Interval | None  # 95 %
+    interval: Interval | None  # 95 %, None where a run missed the target; it contains 1 where p_value > 0.05
     p_value: float  # two-sided, of no difference; `holm_adjust` adjusts several
     pairs: int
     missed_runs: tuple[int, int]  # runs of the first and of the second that did not reach the target
@@ -54,12 +54,13 @@ def compare_times_by_seed(
     log_ratios = _compute_log_time_ratios(first_times, second_times)
     if np.isfinite([first_times, second_times]).all():
         first_step, second_step = times_between_evaluations
-        min_mean_variance = _rounding_variance(first_times, first_step) + _rounding_variance(second_times, second_step)
+        min_mean_variance = log_rounding_variance(first_times, first_step)
+        min_mean_variance += log_rounding_variance(second_times, second_step)
         p_value = paired_t_test_p_value(log_ratios, min_mean_variance)
     else:
         p_value = _signed_rank_p_value(log_ratios)
     missed_runs = (int(np.isinf(first_times).sum()), int(np.isinf(second_times).sum()))
-    interval = ratio_interval(second_times, first_times, paired=True)
+    interval = ratio_interval(second_times, first_times, paired=True, rounding_steps=times_between_evaluations[::-1])
     return PairedComparison(ratio, interval, p_value, first_times.size, missed_runs)
 
 
@@ -71,14 +72,6 @@ def _compute_log_time_ratios(first_times: Floats, second_times: Floats) -> Float
     both_missed = np.isinf(first_times) & np.isinf(second_times)
     with np.errstate(invalid="ignore"):
         return np.where(both_missed, 0.0, np.log(second_times) - np.log(first_times))
-
-
-def _rounding_variance(times: Floats, rounding_step: float) -> float:
-    """Return the variance that the rounding of times adds to the mean log time.
-
-    Times are rounded up to the next evaluation.
-    """
-    return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 
 
 def paired_t_test_p_value(differences: Floats, min_variance_of_mean: float = 0.0) -> float:

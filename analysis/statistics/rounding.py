@@ -17,3 +17,8 @@ def rounding_variance(run_values: Floats, rounding_step: float) -> float:
     """
     is_shared = np.ptp(run_values) <= rounding_step
     return rounding_step**2 / 12 / (1 if is_shared else run_values.size)
+
+
+def log_rounding_variance(times: Floats, rounding_step: float) -> float:
+    """Return the variance of the mean log time that is caused by rounding times up to the next evaluation."""
+    return rounding_variance(times, rounding_step) / float(times.mean()) ** 2

@@ -67,7 +67,7 @@ WORKER_COUNT_RULES: dict[str, WorkerCountRule] = {
 
 
 def choose_worker_counts(
-    worker_counts: Sequence[int], base_worker_count: int, speedups: Floats, resampled_speedups: Floats | None
+    worker_counts: Sequence[int], base_worker_count: int, speedups: Floats, drawn_speedups: Floats | None
 ) -> tuple[ChosenWorkerCount, ...]:
     """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
@@ -77,7 +77,7 @@ def choose_worker_counts(
         worker_counts: measured numbers of workers, in ascending order.
         base_worker_count: workers of the base of the speedups.
         speedups: speedup for each number of workers, shape (counts,).
-        resampled_speedups: speedups of resampled runs for the intervals, shape (draws, counts); None without repeats.
+        drawn_speedups: random draws of the speedups for the intervals, shape (draws, counts); None without repeats.
     """
     if len(worker_counts) == 1:
         return ()
@@ -87,7 +87,7 @@ def choose_worker_counts(
         ChosenWorkerCount(
             name,
             worker_counts[index],
-            _worker_count_interval(WORKER_COUNT_RULES[name], relative_workers, resampled_speedups, worker_counts),
+            _worker_count_interval(WORKER_COUNT_RULES[name], relative_workers, drawn_speedups, worker_counts),
         )
         for name, index in chosen.items()
         if index is not None
@@ -95,17 +95,17 @@ def choose_worker_counts(
 
 
 def _worker_count_interval(
-    rule: WorkerCountRule, workers_vs_base: Floats, resampled_speedups: Floats | None, worker_counts: Sequence[int]
+    rule: WorkerCountRule, workers_vs_base: Floats, drawn_speedups: Floats | None, worker_counts: Sequence[int]
 ) -> tuple[int, int] | None:
     """Return the 95 % confidence interval of the number of workers that a rule chooses from a speedup curve.
 
-    It is the central 95 % of the choices on resampled speedups. None without these, or where the rule chooses nothing
-    on more than half of them.
+    It is the central 95 % of the choices on random draws of the speedups. None without these, or where the rule
+    chooses nothing on more than half of them.
     """
-    if resampled_speedups is None:
+    if drawn_speedups is None:
         return None
-    indices = [float(index) for speedup in resampled_speedups if (index := rule(workers_vs_base, speedup)) is not None]
-    if 2 * len(indices) < len(resampled_speedups):
+    indices = [float(index) for speedup in drawn_speedups if (index := rule(workers_vs_base, speedup)) is not None]
+    if 2 * len(indices) < len(drawn_speedups):
         return None
     low, high = np.percentile(indices, [2.5, 97.5], method="nearest").tolist()
     return worker_counts[round(low)], worker_counts[round(high)]

@@ -18,8 +18,8 @@ from benchmarks.fidelity import node_program
 from compose.engines.base import TrialEngine
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
-from compose.runs.certificates import issue_certificates
-from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_folder_prefix
+from compose.runs.labels import NODE_LABEL, RUN_LABEL
+from compose.runs.secrets_folder import open_secrets_folder
 from compose.runs.supervisor import LogTail
 from services.plan import COORDINATOR, Plan, make_plan
 from services.scenario.scenario import Scenario, TrialSpec
@@ -89,11 +89,11 @@ class IdleTrial:
     def _start(self) -> None:
         client = self._stack.enter_context(closing(docker.from_env(max_pool_size=len(self.plan.nodes) + 4)))
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-fidelity-")))
-        secrets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(self.plan))))
+        node_names = [node.name for node in self.plan.nodes]
+        secrets = self._stack.enter_context(open_secrets_folder(self.plan.run, node_names))
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(self.plan.model_dump_json())
         host = read_host_properties(client, self.engine.images, secrets)
-        issue_certificates(self.plan.run, (node.name for node in self.plan.nodes), secrets)
         set_secrets_owner(secrets, host.user)
         nodes = NodeContainers(self.plan, folder, host, self.engine.choose_shaping_mechanisms(self.plan))
         self._stack.callback(nodes.stop)

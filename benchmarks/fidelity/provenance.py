@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostFingerprint, host_fingerprint
 from compose.engines.base import TrialEngine
-from compose.runs.run import git_commit_of_checkout
+from compose.runs.git_commit import git_commit_of_checkout
 from services.schema.component import FrozenRecord
 
 SHORT_COMMIT_DIGITS = 7
 DIRTY_SUFFIX = "+dirty"
+NO_CHECKOUT = "no checkout"
 
 
 class MeasurementOrigin(FrozenRecord):
@@ -18,19 +19,20 @@ class MeasurementOrigin(FrozenRecord):
     date: str  # UTC
     host: HostFingerprint
 
-    def __str__(self) -> str:
-        """Return commit and date. Tables show the host above their rows."""
-        return f"{self.commit}, {self.date[:10]}"
+    @property
+    def is_one_commit(self) -> bool:
+        """Whether the commit states the code that was measured: a checkout without uncommitted changes."""
+        return self.commit != NO_CHECKOUT and not self.commit.endswith(DIRTY_SUFFIX)
 
-    def has_same_code(self, other: "MeasurementOrigin") -> bool:
-        """Return whether both measurements certainly ran the same code: the same commit without changes."""
-        return self.commit == other.commit and not self.commit.endswith(DIRTY_SUFFIX)
+    def is_comparable(self, other: "MeasurementOrigin") -> bool:
+        """Return whether one table may contain both measurements: one commit, without changes, on one host."""
+        return self.is_one_commit and self.commit == other.commit and self.host == other.host
 
 
 def current_origin(engine: TrialEngine) -> MeasurementOrigin:
     """Return the origin of measurements that are made now with this engine."""
     head = git_commit_of_checkout()
-    short = head["id"][:SHORT_COMMIT_DIGITS] + (DIRTY_SUFFIX if head["dirty"] else "") if head else "no checkout"
+    short = head["id"][:SHORT_COMMIT_DIGITS] + (DIRTY_SUFFIX if head["dirty"] else "") if head else NO_CHECKOUT
     return MeasurementOrigin(
         commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=host_fingerprint(engine)
     )

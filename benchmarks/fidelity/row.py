@@ -1,5 +1,6 @@
 """Records of the fidelity benchmark: declared and achieved values, the limits of their error, and results of rows."""
 
+from collections import Counter
 from statistics import median
 
 from benchmarks.fidelity.provenance import MeasurementOrigin
@@ -31,27 +32,41 @@ class FidelityGate(FrozenRecord):
 
 
 class FidelityMeasurement(FrozenRecord):
-    """Declared value and measured samples, one per round, in `unit`."""
+    """Declared value and all measured samples, in `unit`, and what is known about the trials of the samples."""
 
     what: str
     unit: str
     declared: float
-    samples: tuple[float, ...]
+    samples: tuple[float, ...]  # a trial that failed has no sample
     gate: FidelityGate
+    trials: int = 0  # trials that were run for the samples; 0: the row runs no trials
+    failed_trials: int = 0
+    defects: tuple[str, ...] = ()  # why a trial failed or its verdict is not valid; one reason per such trial
 
     @property
     def median_achieved(self) -> float:
-        """Median of the samples."""
+        """Median of the samples, of which there must be one."""
         return median(self.samples)
 
     @property
+    def trial_text(self) -> str:
+        """Number of valid trials and the reasons of the others, for example `2 of 3 valid: busy host`."""
+        if not self.trials:
+            return "–"
+        counts = Counter(self.defects).items()
+        reasons = "; ".join(f"{count}x {reason}" if count > 1 else reason for reason, count in counts)
+        return f"{self.trials - len(self.defects)} of {self.trials} valid" + (f": {reasons}" if reasons else "")
+
+    @property
     def relative_error(self) -> float | None:
-        """Relative error of the median; None if the declared value is 0."""
-        return self.median_achieved / self.declared - 1 if self.declared else None
+        """Relative error of the median; None if the declared value is 0 or no trial succeeded."""
+        return self.median_achieved / self.declared - 1 if self.declared and self.samples else None
 
     @property
     def is_within_gate(self) -> bool:
-        """Whether the samples meet every limit of the gate."""
+        """Whether no trial failed and the samples meet every limit of the gate."""
+        if self.failed_trials or not self.samples:
+            return False
         gate, median_error = self.gate, abs(self.median_achieved - self.declared)
         largest_error = max(abs(sample - self.declared) for sample in self.samples)
         return (

@@ -2,15 +2,27 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.fidelity.idle_trial import IdleTrial, make_trial, make_trial_plan
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
-from benchmarks.fidelity.training import SilentObserver, median_step_s, read_applied_events, read_steps, run_trial
+from benchmarks.fidelity.training import SilentObserver, median_step_s, read_applied_events, read_steps
+from benchmarks.fidelity.trial_cases import (
+    MeasuredCase,
+    TrialCase,
+    TrialRow,
+    auto_dilated_cases,
+    measurement_of_trials,
+    paired_values,
+)
 from compose.engines.containers.engine import DockerEngine
+from compose.host.capacity_check import CapacityCheck
 from compose.runs.run import check_host_capacity
+from services.plan import Plan
+from services.scenario.scenario import AUTO, TrialSpec
 from services.schema.errors import HostError
 
 WORKER_COUNT, MAX_START_S = 16, 30.0
@@ -30,59 +42,80 @@ ASP_STRATEGY = {"ps_asp": {"kind": "parameter_server", "synchrony": {"kind": "as
 # The time that this host adds to a message does not grow with the dilation. Steps dominated by links and
 # devices (340 KB at 100 Mbit/s) show whether anything else depends on the dilation.
 LARGER_MODEL_WORKLOAD = SMALL_MODEL_WORKLOAD | {"model": {"kind": "mlp", "hidden": [256, 256]}}
-DILATIONS, SMALL_DILATIONS = (4, 8), (1, 2)
+DILATIONS, SMALL_DILATIONS = (4, 8), (1, 2)  # fixed: the rows compare them
 RATIO_GATE = FidelityGate(median_off=0.03)
 STAR_CLUSTER: dict[str, Any] = {"workers": WORKER_COUNT, "worker": SLOW_LINK}
 RACK_CLUSTER = STAR_CLUSTER | {
     "worker": SLOW_LINK | {"delay": "2ms"},
     "network": {"kind": "racks", "size": 4, "uplink": "200mbit"},
 }
+START_CLUSTERS = {f"{WORKER_COUNT} nodes": STAR_CLUSTER, f"{WORKER_COUNT} nodes in racks with delays": RACK_CLUSTER}
+
+
+class DilatedSteps(NamedTuple):
+    """Median virtual step time of a trial, and the number of its updates by staleness."""
+
+    step_s: float
+    update_counts: Counter[int]
 
 
 def measure_start(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
     """Measure the time from the command until all nodes run behind verified links. Images are built before."""
+    dilations = {label: _check_start_capacity(cluster, engine).dilation for label, cluster in START_CLUSTERS.items()}
+    start_times_s: defaultdict[str, list[float]] = defaultdict(list)
+    failures: defaultdict[str, list[str]] = defaultdict(list)
+    for _ in range(rounds):
+        for label, cluster in START_CLUSTERS.items():
+            try:
+                start_times_s[label].append(_measure_start_time_s(cluster, engine))
+            except HostError as error:
+                failures[label].append(f"failed: {error}")
     return [
-        _measure_start_time(f"{WORKER_COUNT} nodes from command to verified network", STAR_CLUSTER, engine, rounds),
-        _measure_start_time(
-            f"{WORKER_COUNT} nodes in racks with delays, from command to verified network", RACK_CLUSTER, engine, rounds
-        ),
+        FidelityMeasurement(
+            what=f"{label} from command to verified network, dilation {dilations[label]:g}",
+            unit="s",
+            declared=0.0,
+            samples=tuple(start_times_s[label]),
+            gate=FidelityGate(at_most=MAX_START_S),
+            trials=rounds,
+            failed_trials=len(failures[label]),
+            defects=tuple(failures[label]),
+        )
+        for label in START_CLUSTERS
     ]
 
 
-def _measure_start_time(
-    description: str, cluster: Mapping[str, Any], configured_engine: DockerEngine, rounds: int
-) -> FidelityMeasurement:
-    start_times_s = []
-    for _ in range(rounds):
-        started = time.monotonic()
-        engine = type(configured_engine)()  # a new engine also has to find its image and to check the kernel
-        trial = make_trial(cluster)
-        check = check_host_capacity(trial.scenario, engine)
-        engine.prepare(SilentObserver())
-        with IdleTrial(
-            make_trial_plan(trial, engine, check.dilation, check.calibrated_alpha_s), engine, runs_link_probes=True
-        ):
-            start_times_s.append(time.monotonic() - started)
-    gate = FidelityGate(at_most=MAX_START_S)
-    return FidelityMeasurement(what=description, unit="s", declared=0.0, samples=tuple(start_times_s), gate=gate)
+def _measure_start_time_s(cluster: Mapping[str, Any], configured_engine: DockerEngine) -> float:
+    started = time.monotonic()
+    engine = type(configured_engine)()  # a new engine also has to find its image and to check the kernel
+    check = _check_start_capacity(cluster, engine)
+    engine.prepare(SilentObserver())
+    plan = make_trial_plan(_make_start_trial(cluster), engine, check.dilation, check.calibrated_alpha_s)
+    with IdleTrial(plan, engine, runs_link_probes=True):
+        return time.monotonic() - started
 
 
-def measure_event_lateness(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
-    """Measure how late changes of links take effect, in wall time."""
+def _check_start_capacity(cluster: Mapping[str, Any], engine: DockerEngine) -> CapacityCheck:
+    return check_host_capacity(_make_start_trial(cluster).scenario, engine)
+
+
+def _make_start_trial(cluster: Mapping[str, Any]) -> TrialSpec:
+    return make_trial(cluster, dilation=AUTO)
+
+
+def _make_event_cases(engine: DockerEngine) -> list[TrialCase[float]]:
     changes = [_link_change(number) for number in range(LINK_CHANGES)]
-    trial = make_trial(
-        {"workers": 4, "worker": PACED_DEVICE | SLOW_LINK}, workload=SMALL_MODEL_WORKLOAD, events=changes
-    )
-    lateness_ms = []
-    for _ in range(rounds):
-        plan = make_trial_plan(trial, engine)
-        with run_trial(engine, plan) as folder:
-            late_s = [abs(event["lateness_s"]) * plan.dilation for event in read_applied_events(folder)]
-        if len(late_s) < 2 * LINK_CHANGES:  # the start and the end of each change
-            raise HostError(f"only {len(late_s)} of {2 * LINK_CHANGES} link changes were applied")
-        lateness_ms.append(1e3 * quantiles(late_s, n=100, method="inclusive")[-1])
-    what, gate = "lateness of events at the 99th percentile", FidelityGate(at_most=50.0)
-    return [FidelityMeasurement(what=what, unit="ms", declared=0.0, samples=tuple(lateness_ms), gate=gate)]
+    cluster = {"workers": 4, "worker": PACED_DEVICE | SLOW_LINK}
+    trial = make_trial(cluster, workload=SMALL_MODEL_WORKLOAD, events=changes)
+    return auto_dilated_cases(trial.scenario, engine, _read_late_ms)
+
+
+def _read_late_ms(folder: Path, plan: Plan) -> float:
+    """Return the 99th percentile of the lateness of events, in milliseconds of wall time."""
+    late_s = [abs(event["lateness_s"]) * plan.dilation for event in read_applied_events(folder)]
+    if len(late_s) < 2 * LINK_CHANGES:  # the start and the end of each change
+        raise HostError(f"only {len(late_s)} of {2 * LINK_CHANGES} link changes were applied")
+    return 1e3 * float(quantiles(late_s, n=100, method="inclusive")[-1])
 
 
 def _link_change(number: int) -> dict[str, Any]:
@@ -90,75 +123,66 @@ def _link_change(number: int) -> dict[str, Any]:
     return {"kind": "link", "at": {"time": f"{200 + 100 * number}ms"}, "lasts": "50ms", "of": nodes, "uplink": "50mbit"}
 
 
-def measure_dilation(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
-    """Measure the ratio of virtual step times at a dilation and at half of it, for large and small messages."""
-    large_ratios, small_ratios = [], []
-    for _ in range(rounds):
-        single_s, double_s = (_run_dilated(engine, RING_STRATEGY, dilation)[0] for dilation in DILATIONS)
-        large_ratios.append(double_s / single_s)
-        single_s, double_s = (
-            _run_dilated(engine, RING_STRATEGY, dilation, SMALL_MODEL_WORKLOAD)[0] for dilation in SMALL_DILATIONS
-        )
-        small_ratios.append(double_s / single_s)
+def _summarise_events(measured: Sequence[MeasuredCase[float]]) -> Iterator[FidelityMeasurement]:
+    (events,) = measured
+    what = f"lateness of events at the 99th percentile, dilation {events.plan.dilation:g}"
+    yield measurement_of_trials(what, "ms", 0.0, events.values, FidelityGate(at_most=50.0), measured)
+
+
+def _make_ring_cases(engine: DockerEngine) -> list[TrialCase[DilatedSteps]]:
     return [
-        _ratio_measurement(f"ring: step at dilation {DILATIONS[1]} over {DILATIONS[0]}", large_ratios),
-        _ratio_measurement(
-            f"ring of small messages, dominated by the host's cost per message: step at dilation {SMALL_DILATIONS[1]} "
-            f"over {SMALL_DILATIONS[0]}",
-            small_ratios,
-            FidelityGate(),
-        ),
+        *(_make_dilated_case(engine, RING_STRATEGY, dilation, LARGER_MODEL_WORKLOAD) for dilation in DILATIONS),
+        *(_make_dilated_case(engine, RING_STRATEGY, dilation, SMALL_MODEL_WORKLOAD) for dilation in SMALL_DILATIONS),
     ]
 
 
-def measure_staleness(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
-    """Measure step times and the distribution of staleness at two dilations, for an asynchronous strategy."""
-    step_ratios, differences = [], []
-    counts_by_dilation: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    for _ in range(rounds):
-        (single_s, single), (double_s, double) = (_run_dilated(engine, ASP_STRATEGY, factor) for factor in DILATIONS)
-        step_ratios.append(double_s / single_s)
-        differences.append(100 * _total_variation(single, double))
-        for dilation, counts in zip(DILATIONS, (single, double), strict=True):
-            counts_by_dilation[dilation] += counts
-    pooled_difference = 100 * _total_variation(*(counts_by_dilation[dilation] for dilation in DILATIONS))
-    updates = counts_by_dilation[DILATIONS[0]].total()
-    what = f"ps_asp: updates with a different staleness at dilation {DILATIONS[1]} than at {DILATIONS[0]}"
-    return [
-        _ratio_measurement(f"ps_asp: step at dilation {DILATIONS[1]} over {DILATIONS[0]}", step_ratios),
-        FidelityMeasurement(
-            what=f"{what}, of {updates} in all",
-            unit="%",
-            declared=0.0,
-            samples=(pooled_difference,),
-            gate=FidelityGate(at_most=3.0),
-        ),
-        FidelityMeasurement(
-            what=f"{what}, of {updates // rounds} per round, some of them by chance alone",
-            unit="%",
-            declared=0.0,
-            samples=tuple(differences),
-            gate=FidelityGate(),
-        ),
-    ]
+def _make_asp_cases(engine: DockerEngine) -> list[TrialCase[DilatedSteps]]:
+    return [_make_dilated_case(engine, ASP_STRATEGY, dilation, LARGER_MODEL_WORKLOAD) for dilation in DILATIONS]
 
 
-def _ratio_measurement(description: str, ratios: list[float], gate: FidelityGate = RATIO_GATE) -> FidelityMeasurement:
-    return FidelityMeasurement(what=description, unit="ratio", declared=1.0, samples=tuple(ratios), gate=gate)
-
-
-def _run_dilated(
-    engine: DockerEngine,
-    strategies: Mapping[str, Any],
-    dilation: int,
-    workload: Mapping[str, Any] = LARGER_MODEL_WORKLOAD,
-) -> tuple[float, Counter[int]]:
-    """Run a trial at a dilation. Return its median virtual step time and the number of updates by staleness."""
+def _make_dilated_case(
+    engine: DockerEngine, strategies: Mapping[str, Any], dilation: int, workload: Mapping[str, Any]
+) -> TrialCase[DilatedSteps]:
     cluster = {"workers": 4, "worker": PACED_DEVICE | SLOW_LINK, "server": FAST_LINK}
-    plan = make_trial_plan(make_trial(cluster, workload=workload, strategies=strategies, dilation=dilation), engine)
-    with run_trial(engine, plan) as folder:
-        staleness = (row["staleness"] for row in read_steps(folder, plan))
-        return median_step_s(folder, plan), Counter(value for value in staleness if value is not None)
+    trial = make_trial(cluster, workload=workload, strategies=strategies, dilation=dilation)
+    return TrialCase(trial.id, trial, engine, _read_dilated_steps)
+
+
+def _read_dilated_steps(folder: Path, plan: Plan) -> DilatedSteps:
+    staleness = (row["staleness"] for row in read_steps(folder, plan))
+    return DilatedSteps(median_step_s(folder, plan), Counter(value for value in staleness if value is not None))
+
+
+def _summarise_ring(measured: Sequence[MeasuredCase[DilatedSteps]]) -> Iterator[FidelityMeasurement]:
+    """Yield the ratios of virtual step times at a dilation and at half of it, for large and small messages."""
+    yield _compare_steps("ring", measured[:2], RATIO_GATE)
+    yield _compare_steps(
+        "ring of small messages, dominated by the host's cost per message", measured[2:], FidelityGate()
+    )
+
+
+def _compare_steps(
+    description: str, measured: Sequence[MeasuredCase[DilatedSteps]], gate: FidelityGate
+) -> FidelityMeasurement:
+    single, double = measured
+    what = f"{description}: step at dilation {double.plan.dilation:g} over {single.plan.dilation:g}"
+    ratios = [at_double.step_s / at_single.step_s for at_single, at_double in paired_values(single, double)]
+    return measurement_of_trials(what, "ratio", 1.0, ratios, gate, measured)
+
+
+def _summarise_asp(measured: Sequence[MeasuredCase[DilatedSteps]]) -> Iterator[FidelityMeasurement]:
+    """Yield step times and differences of the distributions of staleness at two dilations."""
+    yield _compare_steps("ps_asp", measured, RATIO_GATE)
+    pairs = [(single.update_counts, double.update_counts) for single, double in paired_values(*measured)]
+    pooled_counts = sum((single for single, _ in pairs), Counter()), sum((double for _, double in pairs), Counter())
+    pooled = [pooled_counts] if pairs else []  # nothing if all trials failed
+    what = f"ps_asp: updates with a different staleness at dilation {DILATIONS[1]} than at {DILATIONS[0]}"
+    for description, compared, gate in (
+        (f"of {pooled_counts[0].total()} in all", pooled, FidelityGate(at_most=3.0)),
+        ("in each pair of trials, some of them by chance alone", pairs, FidelityGate()),
+    ):
+        percents = [100 * _total_variation(*counts) for counts in compared]
+        yield measurement_of_trials(f"{what}, {description}", "%", 0.0, percents, gate, measured)
 
 
 def _total_variation(first_counts: Counter[int], second_counts: Counter[int]) -> float:
@@ -169,3 +193,8 @@ def _total_variation(first_counts: Counter[int], second_counts: Counter[int]) ->
     first_total, second_total = first_counts.total(), second_counts.total()
     values = first_counts | second_counts
     return sum(abs(first_counts[value] / first_total - second_counts[value] / second_total) for value in values) / 2
+
+
+EVENTS = TrialRow(_make_event_cases, _summarise_events)  # changes of links, whose lateness counts in wall time
+DILATION = TrialRow(_make_ring_cases, _summarise_ring)
+STALENESS = TrialRow(_make_asp_cases, _summarise_asp)  # asynchronous workers

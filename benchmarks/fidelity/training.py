@@ -1,23 +1,22 @@
-"""Whole trials, run by an engine in temporary folders, and the step times in their logs."""
+"""Whole trials, run by an engine in temporary folders, their verdicts and the step times in their logs."""
 
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any
 
+from analysis.exports.trial_verdict import TrialValidityVerdict
+from analysis.reading.run_folder import TrialFolder
+from analysis.reading.run_table import read_node_logs, read_trial_tables
 from compose.engines.base import TrialEngine
 from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.schema.errors import HostError
-
-VerdictReader: TypeAlias = Callable[
-    [Path], str
-]  # folder of a trial -> why its verdict is not valid; empty if it is valid
 
 
 class SilentObserver:
@@ -46,6 +45,15 @@ def run_trial(engine: TrialEngine, plan: Plan) -> Iterator[Path]:
         if status.status != "success":
             raise HostError(f"trial {plan.trial} failed: {status.reason}")
         yield folder
+
+
+def read_verdict_reasons(trial_path: Path) -> str:
+    """Return the reasons why the verdict of a trial is not valid; empty if it is valid.
+
+    Capacity is not checked: these trials belong to no run.
+    """
+    trial = TrialFolder(trial_path)
+    return "; ".join(TrialValidityVerdict.from_checking_trial(read_trial_tables(trial, read_node_logs(trial))).reasons)
 
 
 def median_step_s(trial_path: Path, plan: Plan) -> float:

@@ -20,6 +20,7 @@ from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS
 from services.transport.grpc.channels import GRPC_OPTIONS
 
 SERVICE, METHOD = "bench.Data", "Push"
+MAX_STOP_S = 5.0  # for the other ranks to end their streams
 Vector: TypeAlias = npt.NDArray[np.float32]
 
 
@@ -60,11 +61,13 @@ class _BareGrpcRank:
                 await self._streams[peer].wait_for_connection()
 
     async def stop(self) -> None:
-        for peer, stream in self._streams.items():
+        """End all streams. The server stops only when the streams of the other ranks have ended, too."""
+        for stream in self._streams.values():
             await stream.done_writing()
-            await stream
-            await self._channels[peer].close()
-        await self._server.stop(None)
+        await asyncio.gather(*self._streams.values())
+        await self._server.stop(MAX_STOP_S)
+        for channel in self._channels.values():
+            await channel.close()
 
     async def run_job(self, job: RankJob) -> float:
         """Sum a vector of ones and return the seconds: by recursive doubling up to the job's bound, else by a ring."""

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from compose.engines.base import TrialEngine
-from compose.host.host_facts import available_core_count, processor_model
+from compose.host.host_facts import available_core_count, processor_model, user_cache_folder
 from services.scenario.scenario import EngineName, TransportName
 from services.schema.component import FrozenRecord
 
@@ -128,7 +128,7 @@ def save_capacity(capacity: HostCapacity) -> Path:
 
 def locate_host_capacity_file() -> Path:
     """Return the path of the file with all measured capacities, in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo" / "capacity.json"
+    return user_cache_folder() / "capacity.json"
 
 
 def _make_cache_key(engine_name: EngineName, transport_name: TransportName) -> str:

@@ -3,12 +3,9 @@
 The two nodes are processes or containers.
 """
 
-import os
 import secrets
 import socket
 import subprocess
-import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,11 +17,11 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from compose.engines.base import TrialEngine
-from compose.engines.containers.compose_file import NODE_SYSCTLS
+from compose.engines.containers.compose_file import NODE_SYSCTLS, RUNNER_PIPE_PATH
 from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
-from compose.engines.local import NODE_ENVIRONMENT
-from compose.runs.certificates import issue_certificates
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX, TRIAL_LABEL
+from compose.engines.local import NODE_COMMAND, node_process_environment
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
+from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
 from compose.shaping import tc_output as reading
 from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.node_link import NodeLinkScripts
@@ -79,11 +76,10 @@ class ProcessPair(CalibrationNodePair):
         """
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
-            issue_certificates(run_name, NODE_NAMES, folder)
+            folder = stack.enter_context(open_secrets_folder(run_name, NODE_NAMES))
             addresses = _free_loopback_addresses()
-            environment = os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: run_name}
-            options = ["--transport", self._transport]
+            environment = node_process_environment(run_name)
+            options = ["--transport", self._transport, "--runner-pipe", str(folder / RUNNER_PIPE_FILE)]
             options += [] if link_rate_bps is None else ["--rate", str(link_rate_bps), "--by-transport"]
             requester, _ = (
                 stack.enter_context(
@@ -122,9 +118,8 @@ class ContainerPair(CalibrationNodePair):
         with ExitStack() as stack:
             client = docker.from_env()
             stack.callback(client.close)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
+            folder = stack.enter_context(open_secrets_folder(run_name, NODE_NAMES))
             host = read_host_properties(client, self._images, folder)
-            issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
                 return self._measure_in_network(client, stack, run_name, folder, host.user, link_rate_bps)
@@ -166,7 +161,10 @@ class ContainerPair(CalibrationNodePair):
                 security_opt=["no-new-privileges:true"],
                 read_only=True,
                 sysctls=NODE_SYSCTLS,
-                volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
+                volumes={
+                    str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"},
+                    str(secrets_folder / RUNNER_PIPE_FILE): {"bind": RUNNER_PIPE_PATH, "mode": "ro"},
+                },
                 labels=_docker_labels(calibration_name, name),
             )
             exit_stack.callback(_remove_container, container)
@@ -308,7 +306,7 @@ def _start_probe_process(
 
     The process is killed at the end of the block.
     """
-    command = [sys.executable, "-m", "services.node", "measure", *command_line_arguments]
+    command = [*NODE_COMMAND, "measure", *command_line_arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_variables
     ) as process:

@@ -3,20 +3,19 @@
 The transport shapes the links of the nodes.
 """
 
-import os
+import random
 import socket
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar
 
 from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
-from compose.runs.certificates import issue_certificates
-from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
+from compose.runs.labels import RUN_ENV_VARIABLE
+from compose.runs.python_program import python_command, python_environment
+from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
 from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
@@ -25,8 +24,10 @@ from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
+from services.schema.errors import HostError
 
 TERMINATE_TIMEOUT_S = 2.0
+FIRST_PORT = 10_000  # of those that nodes may use; many services have a port below
 SHARED_LINKS_FILE = "pipes"  # common state of the links that several nodes share, in the folder of the secrets
 # One BLAS thread per node, so that sums have the same bits on all engines. Freed buffers stay in the allocator instead
 # of going back to the kernel, since page faults cost several times more than copies.
@@ -43,6 +44,12 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
     # gRPC release that does not know these names logs a warning and continues.
     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener,tcp_frame_size_tuning,tcp_rcv_lowat",
 }
+NODE_COMMAND = python_command("services.node")
+
+
+def node_process_environment(run_name: str) -> dict[str, str]:
+    """Return the environment variables of a node's process."""
+    return {**python_environment(), **NODE_ENVIRONMENT, RUN_ENV_VARIABLE: run_name}
 
 
 class LoopbackPorts(FrozenRecord):
@@ -62,6 +69,20 @@ class LoopbackPorts(FrozenRecord):
         return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
+def _first_ephemeral_port() -> int:
+    """Return the first port that the kernel may give to an outgoing connection."""
+    return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+
+
+def _is_port_free(port: int) -> bool:
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 class LocalEngine(TrialEngine):
     """Engine that runs every node as a process of this host."""
 
@@ -74,23 +95,29 @@ class LocalEngine(TrialEngine):
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
         """Return free loopback ports for the nodes of a run.
 
-        All sockets stay open until every port is known.
+        The kernel gives none of them to outgoing connections. It could otherwise give them away between two trials.
+
+        Raises:
+            HostError: there are not enough free ports.
         """
-        with ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(2 * node_count)]
-            for listener in sockets:
-                listener.bind(("127.0.0.1", 0))
-            return LoopbackPorts(ports=tuple(listener.getsockname()[1] for listener in sockets))
+        candidates = range(FIRST_PORT, _first_ephemeral_port())
+        free_ports = filter(_is_port_free, random.sample(candidates, len(candidates)))
+        ports = tuple(islice(free_ports, 2 * node_count))
+        if len(ports) < 2 * node_count:
+            raise HostError(
+                f"{node_count} nodes need {2 * node_count} TCP ports, but only {len(ports)} from {candidates.start} to "
+                f"{candidates.stop - 1} are free; end other programs, or use the engine simulated"
+            )
+        return LoopbackPorts(ports=ports)
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run the nodes of one trial as processes of this host; see `TrialEngine.run_trial`."""
         shaping = make_shaping_records(plan, "transport")
         if reason := unemulated_links_error(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
-        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
-            AtomicFloatFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
-            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            nodes = NodeProcesses(plan, trial_folder, Path(secrets))
+        with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
+            AtomicFloatFile.create(secrets_folder / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            nodes = NodeProcesses(plan, trial_folder, secrets_folder)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
@@ -156,17 +183,20 @@ class NodeProcesses(TrialNodeRunner):
         return ()
 
     def _start_node_process(self, node_name: str, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
-        files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
+        files = {
+            "--plan": self._trial_folder / "plan.json",
+            "--secrets": self._secrets_folder / node_name,
+            "--pipes": self._secrets_folder / SHARED_LINKS_FILE,
+            "--runner-pipe": self._secrets_folder / RUNNER_PIPE_FILE,
+        }
         options = [word for option, path in files.items() for word in (option, str(path))]
-        command = [sys.executable, "-m", "services.node", "node", node_name, *options]
-        run_variable = {RUN_ENV_VARIABLE: self._plan.run}
+        command = [*NODE_COMMAND, "node", node_name, *options]
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,
             stdout=stdout,
             stderr=stderr,
-            env=os.environ | NODE_ENVIRONMENT | run_variable,
+            env=node_process_environment(self._plan.run),
             start_new_session=True,
         )
 

@@ -3,10 +3,8 @@
 The nodes communicate over an in-process transport.
 """
 
-import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,9 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
-from compose.engines.local import NODE_ENVIRONMENT
+from compose.engines.local import NODE_COMMAND, node_process_environment
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
-from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
@@ -108,12 +105,12 @@ class SimulatedEngine(TrialEngine):
 
 
 def _start_simulator() -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "services.node", "simulate"],
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [*NODE_COMMAND, "simulate"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: "simulated"},
+        env=node_process_environment("simulated"),
         start_new_session=True,
     )
 

@@ -196,9 +196,9 @@ def check_kernel_features() -> Iterator[HostCheckResult]:
     """
     try:
         working_features = DockerEngine().find_kernel_features({RUN_LABEL: "doctor"})
-    except (DockerException, TrialFailed):
+    except (DockerException, HostError, TrialFailed):
         costs = "it is unknown which links the kernel can shape in containers"
-        remedy = "start Docker Engine, and run `make images`"
+        remedy = "start Docker Engine, and build the node image with `ensayo images`"
         yield HostCheckResult("links", "not tested", ok=False, costs=costs, remedy=remedy)
         return
     yield from (_kernel_feature_result(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)

@@ -86,3 +86,8 @@ def processor_model() -> str:
 def host_memory_bytes() -> int:
     """Return the memory of the whole host in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def user_cache_folder() -> Path:
+    """Return the folder for files of Ensayo that can be made again, such as measurements of this host."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo"

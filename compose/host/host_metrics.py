@@ -61,10 +61,7 @@ class WakeUpDelayMeter:
 
 @dataclass
 class HostMetricsRecorder:
-    """Recorder of CPU load, CPU throttling, waiting times and wake-up delays of this host.
-
-    It records from `start` to `stop`.
-    """
+    """Recorder of CPU load, throttling, waiting times and wake-up delays of this host, from `start` to `stop`."""
 
     read_throttling: Callable[[], ThrottlingCounters]  # counters of the containers that still run
     canary: WakeUpDelayMeter = field(default_factory=WakeUpDelayMeter)

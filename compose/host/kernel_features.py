@@ -14,10 +14,7 @@ COMMAND_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class KernelFeature:
-    """A kernel feature that shapes packets.
-
-    It has a purpose, a description of what is lost without it, and a way to get it.
-    """
+    """A kernel feature that shapes packets: its purpose, what is lost without it, and how to get it."""
 
     name: KernelFeatureName
     purpose: str  # what it is used for

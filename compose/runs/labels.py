@@ -13,8 +13,3 @@ SECRETS_PREFIX = "ensayo-secrets-"  # of temporary folders with keys
 def container_labels(plan: Plan, role: str, node_name: str) -> dict[str, str]:
     """Return the labels of a container: run, trial, role and node."""
     return {RUN_LABEL: plan.run, TRIAL_LABEL: plan.trial, ROLE_LABEL: role, NODE_LABEL: node_name}
-
-
-def secrets_folder_prefix(plan: Plan) -> str:
-    """Return the prefix of the name of the temporary folder with the keys of a trial."""
-    return f"{SECRETS_PREFIX}{plan.run}-"

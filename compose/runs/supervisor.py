@@ -33,6 +33,13 @@ class TrialFailed(EnsayoError):
     """
 
 
+class LinkProbeFailed(TrialFailed):
+    """Error because measured rates or delays differ from the plan, although the kernel's settings are those requested.
+
+    The usual cause is a busy host.
+    """
+
+
 class TrialNodeRunner(ABC):
     """Interface to the nodes of one trial on this host.
 
@@ -59,7 +66,7 @@ class TrialNodeRunner(ABC):
         All nodes wait for training to start meanwhile.
 
         Raises:
-            TrialFailed: a link differs from the plan.
+            LinkProbeFailed: a link differs from the plan.
         """
         return {}
 
@@ -150,22 +157,23 @@ class TrialSupervisor:
         Afterwards, all nodes are removed, or the status names the nodes that could not be removed. An error fails only
         this trial; KeyboardInterrupt is raised again.
         """
-        reasons: list[str] = []
+        errors: list[Exception] = []
         exit_codes: dict[str, int] = {}
         kept: tuple[str, ...] = ()
         try:
-            with _catch_and_add_failure(reasons):
+            with _collect_error(errors):
                 self._run_trial_stages()
         finally:
-            with _catch_and_add_failure(reasons):
+            with _collect_error(errors):
                 exit_codes = self.nodes.exit_codes()
-            with self._timed_stage("down"), defer_stop_signals(), _catch_and_add_failure(reasons):
+            with self._timed_stage("down"), defer_stop_signals(), _collect_error(errors):
                 kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
             engine=self.plan.engine,
-            status="failed" if reasons else "success",
-            reason="; ".join(dict.fromkeys(reasons)),
+            status="failed" if errors else "success",
+            reason="; ".join(dict.fromkeys(map(failure_reason, errors))),
+            disturbance="; ".join(str(error) for error in errors if isinstance(error, LinkProbeFailed)),
             timings_s=self.timings_s,
             exit_codes=exit_codes,
             shaping=self.shaping,
@@ -277,12 +285,12 @@ class TrialSupervisor:
 
 
 @contextmanager
-def _catch_and_add_failure(failure_reasons: list[str]) -> Iterator[None]:
-    """Catch an error of the `with` block, and record it as a reason why the trial failed."""
+def _collect_error(errors: list[Exception]) -> Iterator[None]:
+    """Catch an error of the `with` block, and add it to the errors that made the trial fail."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - an error in one trial must not end the other trials
-        failure_reasons.append(failure_reason(error))
+        errors.append(error)
 
 
 def failure_reason(error: Exception) -> str:

@@ -24,9 +24,9 @@ from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
 from services.schema.conflicts import KeyPath as Key
-from services.schema.errors import UserError
+from services.schema.errors import UserError, os_error_cause
 
-SHIPPED_FOLDER = Path(__file__).parents[2] / "scenarios"
+SHIPPED_FOLDER = Path(__file__).with_name("shipped").resolve()  # in a checkout a link to `scenarios/`
 MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
 
 # Name of a shipped scenario, path of a scenario file, content of a scenario file as Python values, or loaded scenario.
@@ -91,6 +91,8 @@ def read_scenario_text(scenario: ScenarioDeclaration) -> ScenarioText:
     if isinstance(scenario, str):
         scenario = find_scenario(scenario)
     if isinstance(scenario, Path):
+        if reason := _explain_not_a_file(scenario):
+            raise UserError(f"{scenario}: {reason}")
         return ScenarioText(_read_text(scenario), _path_relative_to_cwd(scenario), is_file=True)
     if isinstance(scenario, Scenario):
         return ScenarioText(write_yaml(scenario.encode(), "Scenario object"), "Scenario object", is_file=False)
@@ -168,7 +170,7 @@ def _explain_not_a_file(path: Path) -> str:
     except FileNotFoundError:
         return "file not found"
     except OSError as error:  # such as a loop of symbolic links
-        return f"the file can't be read: {error.strerror}"
+        return f"the file can't be read: {os_error_cause(error)}"
     if S_ISDIR(mode):
         return "this is a folder; write the path of a scenario file in it"
     return "" if S_ISREG(mode) else "not a regular file; write the path of a scenario file"
@@ -179,8 +181,11 @@ def _read_text(path: Path) -> str:
         if (size := path.stat().st_size) > MAX_FILE_BYTES:
             raise UserError(f"{path}: the file has {size:,} bytes; a scenario has at most {MAX_FILE_BYTES:,}")
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the file can't be read: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: the file can't be read: {os_error_cause(error)}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}:{line}: a character is not valid UTF-8; save the file as UTF-8 text") from error
 
 
 def _path_relative_to_cwd(path: Path) -> str:

@@ -22,8 +22,13 @@ def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str,
             dict.
 
     Raises:
-        UserError: a path does not exist in the document, a value is not valid YAML, or has a type that YAML lacks.
+        UserError: `values_by_key` is no such mapping, a path does not exist in the document, a value is not valid YAML,
+            or has a type that YAML lacks.
     """
+    if not isinstance(values_by_key, Mapping) or not all(isinstance(key, str) for key in values_by_key):
+        raise UserError(
+            f'settings: write a dict of dotted keys, such as {{"cluster.workers": 4}}, not {values_by_key!r}'
+        )
     data, positions = deepcopy(document.data), dict(document.positions)
     for name, new_value in values_by_key.items():
         text = new_value if isinstance(new_value, str) else write_yaml(new_value, f"--set {name}", in_one_line=True)

@@ -79,10 +79,7 @@ def key_path_of_error(pydantic_location: tuple[Any, ...], document: Any) -> KeyP
 
 @dataclass(frozen=True)
 class InvalidScenarioValue:
-    """An invalid value in a scenario, as found by pydantic.
-
-    It has a validation error of pydantic, and the texts that message templates insert.
-    """
+    """An invalid value in a scenario: pydantic's validation error, and the texts that message templates insert."""
 
     details: ErrorDetails
     data: Any  # the whole document

@@ -10,6 +10,7 @@ from functools import singledispatchmethod
 from sys import maxsize
 from typing import Any
 
+import numpy as np
 import yaml
 
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
@@ -71,7 +72,7 @@ class Yaml12Loader(yaml.SafeLoader):
 class Yaml12Dumper(yaml.SafeDumper):
     """PyYAML writer that quotes each string which YAML 1.1 or YAML 1.2 would read as another type.
 
-    Values of types that JSON does not have are errors, except that a tuple is written as a list.
+    Values of types that JSON does not have are errors, except tuples and values of NumPy.
     """
 
     yaml_representers = {  # noqa: RUF012 - PyYAML expects a class attribute
@@ -84,6 +85,10 @@ class Yaml12Dumper(yaml.SafeDumper):
         """Write a list or dict that occurs twice in full, not as an alias of its first occurrence."""
         return True
 
+    def represent_numpy_value(self, value: Any) -> yaml.Node:
+        """Write a number or an array of NumPy as a number or a list; such values come from sweeps in notebooks."""
+        return self.represent_data(value.tolist())
+
     def represent_text(self, text: str) -> yaml.ScalarNode:
         """Write a text; quote one with a line break of Unicode, which PyYAML would read as a space."""
         style = '"' if UNICODE_LINE_BREAKS.intersection(text) else None
@@ -91,6 +96,8 @@ class Yaml12Dumper(yaml.SafeDumper):
 
 
 Yaml12Dumper.add_representer(str, Yaml12Dumper.represent_text)
+for numpy_type in (np.generic, np.ndarray):
+    Yaml12Dumper.add_multi_representer(numpy_type, Yaml12Dumper.represent_numpy_value)
 for name, (form, _) in SCALAR_TYPES.items():
     Yaml12Loader.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)
     Yaml12Dumper.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)
@@ -141,7 +148,7 @@ def write_yaml(value: Any, origin: str, *, in_one_line: bool = False) -> str:
     """Return the YAML text of a Python value, such that `parse_yaml` returns an equal value.
 
     Args:
-        value: text, number, boolean, None, or a list or dict of such values.
+        value: text, number, boolean, None, or a list, dict or NumPy array of such values.
         origin: origin of the value in messages, such as "scenario dict".
         in_one_line: whether to write lists and dicts in one line, as in `[1, 2]`.
 

@@ -80,10 +80,7 @@ def find_send_rate_range_bps(plan: Plan, sender: NodePlan) -> SendRateRange | No
 
 
 def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
-    """Return whether packets sent by a node may be lost.
-
-    They may be lost from the start of the trial, or by an event.
-    """
+    """Return whether packets sent by a node may be lost, from the start of the trial or during an event."""
     if any(path.source == node.name and path.losses for path in plan.network.paths):
         return True
     return any(change.loss for change in link_changes(plan))

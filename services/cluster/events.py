@@ -117,10 +117,7 @@ AnyDeclaredEvent: TypeAlias = Annotated[
 
 
 class PlannedEvent(FrozenRecord):
-    """One occurrence of an event, as planned for a trial.
-
-    It begins either at a virtual time or with a training step.
-    """
+    """One planned occurrence of an event, which begins at a virtual time or with a training step."""
 
     number: int  # position in the plan's list of events
     time_s: float | None  # virtual, since the start of training

@@ -289,10 +289,7 @@ class NodePairLink(LinkProperties):
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
     def key_conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
-        """Yield a `KeyConflict` for each contradiction in this link between two nodes.
-
-        Another conflict is yielded if an earlier link joins the same nodes.
-        """
+        """Yield a `KeyConflict` for each contradiction in this link, and for an earlier link between the same nodes."""
         yield from self.find_field_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield KeyConflict(("nodes",), "a link connects two different nodes")

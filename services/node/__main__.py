@@ -10,14 +10,18 @@ simulate      run trials in virtual time. Each input line is a folder with plan.
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from services.cluster.addresses import Address
-from services.plan import Plan
+from services.runtime.runner_pipe import exit_at_hang_up, exit_when_runner_ends
 from services.schema.errors import UserError, first_error_in_group
 
+# Other imports take a second, or several when many nodes start at once. They begin when the process can already end
+# with the runner.
+if TYPE_CHECKING:
+    from services.plan import Plan
+
 PLAN_PATH, SECRETS_FOLDER = Path("/run/ensayo/plan.json"), Path("/run/secrets")
+RUNNER_PIPE = Path("/run/ensayo/runner")  # whose write end the runner holds
 EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
 
 
@@ -32,6 +36,7 @@ def main() -> int:
 
 
 def _run_node(arguments: argparse.Namespace) -> int:
+    exit_when_runner_ends(arguments.runner_pipe, arguments.name)
     from services.node.service import run_node  # noqa: PLC0415 - a trial in virtual time needs no gRPC
 
     return run_node(_read_plan(arguments.plan), arguments.name, arguments.secrets, arguments.pipes)
@@ -44,6 +49,8 @@ def _check_health(arguments: argparse.Namespace) -> int:
 
 
 def _measure_message_costs(arguments: argparse.Namespace) -> int:
+    exit_when_runner_ends(arguments.runner_pipe, arguments.name)
+    from services.cluster.addresses import Address  # noqa: PLC0415 - see the top of the module
     from services.node.message_probe import (  # noqa: PLC0415 - only this command needs it
         REQUESTER,
         RESPONDER,
@@ -67,6 +74,7 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
 
 
 def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
+    exit_at_hang_up(sys.stdin.fileno(), "the simulator")  # also during a trial, when no line is read
     from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
@@ -82,7 +90,11 @@ def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
     return 0
 
 
-def _read_plan(plan_path: Path) -> Plan:
+def _read_plan(plan_path: Path) -> "Plan":
+    from pydantic import ValidationError  # noqa: PLC0415 - see the top of the module
+
+    from services.plan import Plan  # noqa: PLC0415 - see the top of the module
+
     try:
         return Plan.model_validate_json(plan_path.read_bytes())
     except ValidationError as error:
@@ -101,10 +113,12 @@ def _parse_arguments() -> argparse.Namespace:
         command.add_argument("--secrets", type=Path, default=SECRETS_FOLDER)
         command.set_defaults(start=start)
         command.add_argument("--pipes", type=Path)
+        command.add_argument("--runner-pipe", type=Path, default=RUNNER_PIPE)
     command = commands.add_parser("measure")
     command.add_argument("name", choices=("requester", "responder"))
     command.add_argument("addresses", nargs=2, help="HOST:PORT of the requester and of the responder, in this order")
     command.add_argument("--secrets", type=Path, default=SECRETS_FOLDER)
+    command.add_argument("--runner-pipe", type=Path, default=RUNNER_PIPE)
     command.add_argument("--rate", type=float, help="rate of the link between the nodes in bit/s; absent: not shaped")
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")

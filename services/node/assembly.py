@@ -47,10 +47,7 @@ from services.worker.strategy_switch import WorkerStrategySwitch
 
 @dataclass(frozen=True)
 class NodeServices:
-    """Services that the engine provides to a node, such as transport, clock and log.
-
-    A further service is the client of the coordinator.
-    """
+    """Services that the engine provides to a node: transport, clock, log and coordinator client, among others."""
 
     transport: Transport
     control: CoordinatorClient
@@ -102,10 +99,7 @@ async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServi
 
 
 def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
-    """Return the names of the nodes to which a worker sends messages.
-
-    They include the receivers before and after a strategy switch.
-    """
+    """Return the names of the nodes to which a worker sends messages before or after a strategy switch."""
     strategy_switch = worker.strategy_switch
     algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))

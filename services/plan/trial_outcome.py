@@ -52,10 +52,7 @@ class LinkShapingRecord(FrozenRecord):
 
 
 class CpuThrottleCounts(FrozenRecord):
-    """Counts of how often the kernel stopped a node because its CPU quota was used up.
-
-    They count from the start to the end of the trial.
-    """
+    """Counts of how often the kernel stopped a node during a trial because its CPU quota was used up."""
 
     periods: int  # scheduling periods in which the node had something to run
     throttled_periods: int
@@ -81,6 +78,7 @@ class TrialOutcome(FrozenRecord):
     engine: EngineName
     status: str  # success, failed, aborted
     reason: str = ""
+    disturbance: str = ""  # how the host disturbed the trial, for example with missed deadlines; empty: not at all
     timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, LinkShapingRecord] = Field(default={})

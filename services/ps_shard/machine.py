@@ -291,8 +291,8 @@ class ShardStateMachine:
     def _count_unapplied_samples(self, push_being_answered: WorkerPush) -> int:
         """Return the number of samples that are not yet part of an update.
 
-        They are in pushes that wait for an update, and in steps that workers are computing. A worker that has not
-        pushed yet is assumed to compute as many samples as the worker that gets the reply.
+        These samples are in pushes that wait for an update, and in steps that workers are computing. A worker that has
+        not pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """
         gathered_samples = sum(push.samples for push in self._gathered_pushes)
         return gathered_samples + sum(

@@ -144,8 +144,8 @@ class StrategySwitchingServer:
     async def _send_shard_to_workers(self, params: HostArray, optimiser_state: OptimiserState) -> None:
         """Send this server's shard to every worker, for a strategy switch.
 
-        The message tags contain the worker's own next step. Messages after an abort have the worker's own next step.
-        They would look old if the tags here had a later step.
+        The message tags contain the worker's own next step, as do the messages after an abort. If the tags here had a
+        later step, the worker would drop those messages as old.
         """
         transfer = self.switch.model_transfer_plan
         slots = optimiser_state.slots if transfer.includes_slots else ()

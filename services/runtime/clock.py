@@ -24,7 +24,7 @@ class Clock(ABC):
     def now(self) -> float:
         """Return the current time in virtual seconds.
 
-        Only differences between two times have a meaning.
+        Only differences between two times of the same clock have a meaning.
         """
 
     @abstractmethod

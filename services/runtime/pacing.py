@@ -69,17 +69,11 @@ class ComputeSpeedPacer(ABC):
     async def run_paced(
         self, step_number: int, sample_count: int, function: Callable[[], Result]
     ) -> TimedComputeResult[Result]:
-        """Run a worker's compute function for one step, at the speed of the worker.
-
-        The function `function` computes `sample_count` samples.
-        """
+        """Run `function`, which computes the `sample_count` samples of one step, at the speed of the worker."""
 
     @abstractmethod
     async def premeasure_compute_time(self, function: Callable[[], Result]) -> None:
-        """Run the compute function once before training, to measure its duration.
-
-        It is the compute of one step.
-        """
+        """Run the compute function of one step once before training, to measure its duration."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,7 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class PublishedSpeedups(FrozenRecord):
-    """Published speedups of training with n workers over training with a single worker.
-
-    They are measured and predicted speedups.
-    """
+    """Measured and predicted speedups that were published, of n workers over a single worker."""
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")
@@ -32,7 +29,7 @@ class PublishedSpeedups(FrozenRecord):
 class PublishedCurve(FrozenRecord):
     """A published speedup curve, drawn beside the measured curve of a strategy.
 
-    It does not change any trial.
+    Published curves do not change any trial.
     """
 
     strategy: str = Field(description="label of the strategy beside which the curve is drawn")

@@ -26,7 +26,15 @@ from services.scenario.sweep import (
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
-from services.schema.limits import MAX_DILATION, MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
+from services.schema.limits import (
+    MAX_ATTEMPTS,
+    MAX_DILATION,
+    MAX_PARAMETERS,
+    MAX_SERVERS,
+    MAX_STEPS,
+    MAX_TRIALS,
+    MAX_WORKERS,
+)
 from services.schema.units import Duration
 from services.strategies import AnyStrategy, ScenarioSizes
 
@@ -118,6 +126,13 @@ class Scenario(FrozenRecord):
     )
     baseline: bool = Field(default=True, description="whether to train one worker without any exchange, for comparison")
     repeats: PositiveInt = Field(1, description="runs of each trial; repeat r has seed + r under every strategy")
+    attempts: int = Field(
+        3,
+        ge=1,
+        le=MAX_ATTEMPTS,
+        description="attempts at each trial: a trial that this host disturbed is repeated after a rest; checks of "
+        "accuracy decide, never results. 1: no trial is repeated",
+    )
     seed: NonNegativeInt = Field(1, description="seed of parameters, data order and jitter")
     dilation: Dilation = Field(
         1.0,
@@ -319,6 +334,7 @@ class Scenario(FrozenRecord):
             yield KeyConflict(("workload", "batch"), message)
         yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()
+        yield from self._find_too_slow_workers()
         yield from self._find_events_after_end()
 
     def _collect_scenario_sizes(self) -> ScenarioSizes:
@@ -356,6 +372,22 @@ class Scenario(FrozenRecord):
                     "declare a throughput for every worker, or use time, step or share instead of random"
                 )
                 yield KeyConflict(("events", k, "at", "random"), message)
+
+    def _find_too_slow_workers(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.
+
+        A clock that counts such times in seconds cannot represent the milliseconds of a message.
+        """
+        samples = self.workload.global_batch_size(self.cluster.workers) / self.cluster.workers
+        for rank in range(self.cluster.workers):
+            spec = self.worker_spec(rank)
+            if spec.throughput and samples > Duration(Duration.largest) * (spec.samples_per_s or 0.0):
+                message = (
+                    f"worker-{rank} computes {spec.samples_per_s:.3g} samples/s, so that its {samples:g} samples of a "
+                    f"step take more than {Duration.largest}; declare a higher throughput or speed"
+                )
+                yield KeyConflict(("cluster", "worker", "throughput"), message)
+                return
 
     def _find_events_after_end(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that is declared at a step after the last training step."""

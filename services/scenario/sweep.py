@@ -20,7 +20,7 @@ WORKERS_KEY_PATH = "cluster.workers"
 KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
 # All but `transport` define the list of trials, so they cannot differ between trials. `transport` is a choice for this
 # host, not a property of the cluster.
-UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "transport", "published"}
+UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "attempts", "transport", "published"}
 
 
 class SweepAxis(FrozenRecord):

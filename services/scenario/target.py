@@ -11,10 +11,7 @@ MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
 class QualityMetricDefinition(NamedTuple):
-    """Properties of an evaluation metric, such as its best value.
-
-    Other properties are the loss functions and the bound in a quality target (`at_least` or `at_most`).
-    """
+    """Properties of an evaluation metric: its tasks, the direction of a quality target, and its best value."""
 
     loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
     bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
@@ -66,10 +63,7 @@ class QualityTarget(FrozenRecord):
         return float(getattr(self, QUALITY_METRICS[self.metric].bound_key))
 
     def is_reached(self, values_by_metric: Mapping[str, float]) -> bool:
-        """Return whether the results of an evaluation reach this quality target.
-
-        The results map the name of a metric to its value.
-        """
+        """Return whether the metrics of an evaluation, by name, reach this quality target."""
         return self.is_reached_by(values_by_metric[self.metric])
 
     def is_reached_by(self, metric_value: float) -> bool:

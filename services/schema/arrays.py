@@ -1,7 +1,4 @@
-"""Array types of NumPy and CuPy, and a function that finds the library of an array.
-
-The function returns the module `numpy` or `cupy`.
-"""
+"""Array types of NumPy and CuPy, the library of an array, and compute without warnings about divergence."""
 
 import sys
 from contextlib import AbstractContextManager

@@ -51,6 +51,11 @@ class ProtocolError(EnsayoError):
     """
 
 
+def os_error_cause(error: OSError) -> str:
+    """Return the cause of an operating system error, such as "Permission denied", without its number and path."""
+    return error.strerror or str(error)
+
+
 def first_error_in_group(error: BaseException) -> BaseException:
     """Return the first exception inside nested exception groups.
 

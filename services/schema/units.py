@@ -23,6 +23,7 @@ class Quantity(float):
     """
 
     units: ClassVar[Mapping[str, float]]  # suffix -> size in the base unit, smallest first; the base unit is 1
+    noun: ClassVar[str]  # for error messages, with its article
     example: ClassVar[str]  # for error messages and the JSON Schema
     largest: ClassVar[str]  # in a scenario; beyond it, times and byte counts computed from it overflow
 
@@ -43,23 +44,29 @@ class Quantity(float):
     def _parse(cls, text: str) -> float:
         match = re.match(cls.text_regex(), text)
         value = float(match[1]) * cls.units[match[2]] if match else 0.0
-        if value > 0 and isfinite(value):
+        if not isfinite(value):
+            raise ValueError(cls._too_large_message(text))
+        if value > 0:
             return value
         raise ValueError(
-            f"{text!r} is not a {cls.__name__.lower()}; "
+            f"{text!r} is not {cls.noun}; "
             f"write a number above zero with a unit ({', '.join(cls.units)}), such as {cls.example}"
         )
+
+    @classmethod
+    def _too_large_message(cls, quantity: str) -> str:
+        return f"{quantity} is too large; at most {cls.largest} is allowed"
 
     @classmethod
     def _validate(cls, value: Any) -> Self:
         if isinstance(value, cls | str):
             quantity = cls(value)
             if quantity > cls(cls.largest):
-                raise ValueError(f"{value} is too large; at most {cls.largest} is allowed")
+                raise ValueError(cls._too_large_message(f"{value}"))
             return quantity
         if isinstance(value, int | float) and not isinstance(value, bool):
             raise ValueError(f"{value:g} has no unit; write it with its unit, for example {cls.example}")  # noqa: TRY004 - pydantic collects ValueErrors
-        raise ValueError(f"should be a {cls.__name__.lower()} with its unit, for example {cls.example}")
+        raise ValueError(f"should be {cls.noun} with its unit, for example {cls.example}")
 
     def __str__(self) -> str:
         """Return the shortest string that parses back to exactly this quantity."""
@@ -94,6 +101,7 @@ class Rate(Quantity):
     """
 
     units: ClassVar = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+    noun = "a rate"
     example = "100mbit"
     largest = "1000000gbit"
 
@@ -102,6 +110,7 @@ class Duration(Quantity):
     """A time in seconds."""
 
     units: ClassVar = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+    noun = "a duration"
     example = "5ms"
     largest = "87600h"
 
@@ -113,6 +122,7 @@ class Bytes(Quantity):
     """
 
     units: ClassVar = {"B": 1.0, "kB": 1e3, "KiB": 2.0**10, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
+    noun = "a number of bytes"
     example = "512MiB"
     largest = "1000000000GB"
 
@@ -121,5 +131,6 @@ class Throughput(Quantity):
     """A compute speed in training samples per second."""
 
     units: ClassVar = {"/s": 1.0}
+    noun = "a throughput"
     example = "4000/s"
     largest = "1000000000000/s"

@@ -65,6 +65,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         if reason := self._explain_key_conflict(scenario_sizes.workers):
             yield KeyConflict((), reason)
         yield from self._find_shard_count_conflicts(scenario_sizes)
+        yield from self._find_update_size_conflicts(scenario_sizes)
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         """Return why the fields of this strategy conflict with each other or the worker count.
@@ -105,6 +106,17 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
                 "every shard needs at least one parameter"
             )
             yield KeyConflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
+
+    def _find_update_size_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        """Yield a conflict if an update needs more gradients than all workers send in the whole run."""
+        workers = self.server_algorithm().count_gradient_workers(scenario_sizes.workers)
+        needed, sent = self.synchrony.gradients_per_update(workers), workers * scenario_sizes.steps
+        if needed > sent:
+            message = (
+                f"an update needs {needed:,} gradients, but {workers:,} workers send at most {sent:,} in "
+                f"{scenario_sizes.steps:,} steps; use at most {sent:,} gradients per update"
+            )
+            yield KeyConflict(("synchrony",), message)
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         algorithm, period = self.server_algorithm(), self.describe_worker_exchange().exchange_period

@@ -7,7 +7,7 @@ import asyncio
 from collections import defaultdict
 from functools import partial
 
-from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
+from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, ReceiveOutcome
 from services.schema.errors import DeadlineExceeded, NetworkError
 
 
@@ -169,9 +169,17 @@ class Mailbox:
                 self._is_timer_set = True
                 loop.call_at(pending.deadline_s, self._expire_overdue_receives)
                 return
-            tags = " or ".join(str(tag) for tag in pending.tags)
-            text = f"no message {tags} from {pending.source} within {self._timeout_s:g} s"
-            self._complete_receive(pending, DeadlineExceeded(text))
+            self._complete_receive(pending, DeadlineExceeded(self._explain_overdue_message(pending)))
+
+    def _explain_overdue_message(self, pending_receive: _PendingReceive) -> str:
+        tags = " or ".join(
+            f"{MessageKind(tag.kind).name} (step {tag.step}, chunk {tag.chunk}, piece {tag.piece})"
+            for tag in pending_receive.tags
+        )
+        return (
+            f"no message {tags} from {pending_receive.source} within {self._timeout_s:g} s; "
+            "increase timeouts.step if the declared links or workers are this slow"
+        )
 
     def _register_tag_if_new(self, source: str, tag: MessageTag) -> bool:
         """Return whether a message with this tag is new.

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from analysis.checks.fidelity import run_trial_checks
 from analysis.checks.verdict import VerdictLevel
 from analysis.figures import FIGURES, AnalysedRun, CaptionedFigure
+from analysis.figures.conditions import draw_sample_time_by_sweep
 from analysis.figures.drawing.balance import RULE_MARKERS
 from analysis.figures.drawing.save import save_drawing_files
 from analysis.figures.drawing.style import PALETTE
@@ -275,6 +276,23 @@ def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: 
     assert qualities.iloc[-1] == 0.5
     worse, better = f"{qualities[2:].mean():.3f} with uplink 10mbit", f"{qualities[:2].mean():.3f} with uplink 100mbit"
     assert drawing.title == f"Ring ends at accuracy {worse}, {better}"
+
+
+@pytest.mark.parametrize("draw", [draw_sample_time_by_sweep, draw_final_model_quality])
+def test_no_line_connects_conditions(
+    make_run: Callable[..., RunFolder], draw: Callable[[AnalysedRun], CaptionedFigure | None]
+) -> None:
+    """Conditions are categories: nothing was measured between two of them, and their order means nothing."""
+    folder = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "10mbit"), repeats=2, baseline=False)
+    log = folder.trial_folders[-1].log_path("coordinator")
+    log.write_text(re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.5', log.read_text()))
+
+    drawing = draw(AnalysedRun(*analyse_run(folder)))
+
+    assert drawing is not None
+    lines = drawing.figure.axes[0].get_lines()
+    assert lines
+    assert all(line.get_linestyle() == "None" for line in lines)
 
 
 def _double_durations(trial: TrialFolder) -> None:

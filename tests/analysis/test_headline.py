@@ -16,7 +16,7 @@ from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
 Trials = Callable[..., TrialResult]
-ONCE = "Each trial ran once: differences of a few percent mean nothing yet."
+ONCE = "Each trial ran once: no difference is tested, and no number has an interval."
 
 
 @pytest.fixture

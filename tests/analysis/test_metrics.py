@@ -14,7 +14,6 @@ from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import step_phase_seconds, step_time_statistics, typical_step_s
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import RunLogTables, TrialLogTables
-from analysis.statistics.bootstrap import percentile_interval, resample_olympic_means
 from analysis.statistics.centre import olympic_mean
 
 MakeTrial = Callable[..., TrialLogTables]
@@ -259,9 +258,3 @@ def test_the_olympic_mean_drops_the_fastest_and_the_slowest() -> None:
     assert olympic_mean(np.array([1.0, 2.0, 4.0, math.inf])) == 3.0
     assert olympic_mean(np.array([1.0, 2.0])) == 1.5
     assert math.isinf(olympic_mean(np.array([1.0, math.inf, math.inf])))
-
-
-def test_the_bootstrap_interval_covers_the_mean_and_stays_within_the_data() -> None:
-    low, high = percentile_interval(resample_olympic_means([np.array([1.0, 2.0, 3.0, 4.0, 5.0])], paired=False)[:, 0])
-
-    assert 1.0 <= low < 3.0 < high <= 5.0

@@ -72,7 +72,7 @@ def test_the_winner_is_reported_with_worker_counts_margin_and_interval(trial: Tr
     )
 
     assert sentences[0].startswith("Ring wins from 4 workers on, by 2.00× [")
-    assert sentences[0].endswith("on 8; ps wins up to 2 workers")
+    assert sentences[0].endswith("on 8; ps wins on 2 workers")
     (low, high) = (float(end) for end in sentences[0].split("[")[1].split("]")[0].split(", "))
     assert 1.9 < low <= 2.0 <= high < 2.1
 
@@ -80,7 +80,7 @@ def test_the_winner_is_reported_with_worker_counts_margin_and_interval(trial: Tr
 def test_runs_without_repeats_are_reported_without_an_interval(trial: Trials) -> None:
     sentences = summary_sentences(summary(trial("ring", 2, 1.0), trial("ps", 2, 2.0)))
 
-    assert sentences == ["Ring is fastest on 2 workers, by 2.00×; each ran once: no interval"]
+    assert sentences == ["Ring is fastest on 2 workers, by 2.00×; each ran once: not tested"]
 
 
 def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
@@ -92,12 +92,12 @@ def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
     (win,) = find_fastest_strategies(summary(*trials), "")
 
     assert not win.is_significant
-    assert "do not differ significantly" in summary_sentences(summary(*trials))[0]
+    assert "too close to call" in summary_sentences(summary(*trials))[0]
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_a_strategy_seldom_wins_against_itself(trial: Trials, repeats: int) -> None:
-    """60 pairs of equal strategies with 7 % spread: a 5 % test errs in 3 of them, intervals of few runs in 29 or 17.
+    """60 pairs of equal strategies with 7 % spread: a 5 % test errs in 3 of them.
 
     In 98 of 100 such samples the test errs seven times or less.
     """
@@ -111,7 +111,6 @@ def test_a_strategy_seldom_wins_against_itself(trial: Trials, repeats: int) -> N
     ]
 
     assert sum(win.is_significant for win in wins) <= 7
-    assert sum(win.interval is not None and win.interval[0] > 1 for win in wins) > 7  # the former criterion
 
 
 def _trials_of_two_strategies(trial: Trials, seconds: np.ndarray) -> list[TrialResult]:
@@ -134,8 +133,9 @@ def test_a_winner_is_reported_with_its_p_value_adjusted_for_all_pairs(trial: Tri
         for difference in numbers.strategy_time_gaps
         if {difference.faster.strategy, difference.slower.strategy} == {"ring", "ps"}
     )
-    assert win.p_value_vs_second_fastest == pair.p_adjusted > pair.comparison.p_value
-    assert f"(p = {win.p_value_vs_second_fastest:.2g})" in summary_sentences(numbers)[0]
+    assert win.difference is not None
+    assert win.difference.p_adjusted == pair.p_adjusted > pair.comparison.p_value
+    assert f"(p = {pair.p_adjusted:.2g})" in summary_sentences(numbers)[0]
 
 
 def noisy_repeats(trial: Trials, strategy: str, seconds: float) -> list[TrialResult]:
@@ -176,8 +176,8 @@ def test_the_only_strategy_to_reach_the_target_on_most_workers_is_reported(trial
         (16, "ps", float("inf")),
     ]
     assert summary_sentences(numbers)[0] == (
-        "Ps is fastest on 16 workers, as no other reaches the target (p = 0.062); "
-        "repeats do not differ significantly from the next strategy's; ring wins up to 8 workers"
+        "Ps is fastest on 16 workers, as ring, the next, misses the target in 5 of 5 runs (p = 0.062); "
+        "not significant; ring wins on 8 workers"
     )
 
 
@@ -189,10 +189,11 @@ def test_one_failed_repeat_removes_only_its_pair_from_the_test(trial: Trials) ->
 
     assert sentences[0].startswith("Ring wins on 2 workers, by 2.00× [")
     assert sentences[0].endswith("(p < 0.001 over 4 shared seeds)")
-    assert sentences[1].endswith("(p < 0.05, paired by seed, 1 over the seeds that both ran, Holm)")
 
 
-@pytest.mark.parametrize(("seed_offset", "reason"), [(5, "no shared seeds: no test"), (4, "one shared seed: no test")])
+@pytest.mark.parametrize(
+    ("seed_offset", "reason"), [(5, "no shared seeds: not tested"), (4, "one shared seed: not tested")]
+)
 def test_fewer_than_two_shared_seeds_give_no_test(trial: Trials, seed_offset: int, reason: str) -> None:
     ps = [replace(repeat, seed=repeat.seed + seed_offset) for repeat in five_repeats(trial, "ps", 2, 2.0)]
 
@@ -238,19 +239,6 @@ def _rotated(values: tuple[float, ...], by: int) -> tuple[float, ...]:
     return values[by:] + values[:by]
 
 
-def test_efficiency_is_reported_where_it_falls_below_sixty_percent(trial: Trials) -> None:
-    """On 8 workers 8 / 2.5 s / 8 = 40 %; nothing was measured between 4 (80 %) and 8, so both are named."""
-    sentences = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5), trial("ring", 8, 2.5)))
-
-    assert sentences == ["Ring: efficiency falls below 60% at 8 workers, to 40% (on 4 it is 80%)"]
-
-
-def test_efficiency_that_holds_is_reported_with_the_largest_size(trial: Trials) -> None:
-    sentences = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5)))
-
-    assert sentences == ["Ring keeps 80% efficiency up to 4 workers"]
-
-
 def test_a_strategy_that_needs_fewer_samples_than_one_worker_is_flagged(trial: Trials) -> None:
     """A sum divided by too small a number looks like a strategy that learns faster."""
     runs = [
@@ -268,16 +256,6 @@ def test_a_missing_baseline_of_the_convergence_check_is_reported(trial: Trials) 
     runs = [trial("ring", 2, 2.0 + repeat, repeat, time_to_target_s=2.0, samples_to_target=500) for repeat in range(2)]
 
     assert "Samples to target not compared with a baseline: no baseline" in summary_sentences(summary(*runs))
-
-
-def test_pairs_that_differ_significantly_are_counted(trial: Trials) -> None:
-    times = {"ring": 1.0, "ps": 2.0, "tree": 1.0}
-
-    sentences = summary_sentences(
-        summary(*(repeat for name, s in times.items() for repeat in five_repeats(trial, name, 2, s)))
-    )
-
-    assert any(sentence.startswith("2 of 3 pairs of strategies differ significantly") for sentence in sentences)
 
 
 def test_trials_excluded_from_comparisons_are_counted(trial: Trials) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from compose.engines import choose_engine
-from compose.runs.run import ScenarioFile, run_scenario
+from compose.runs.run import run_scenario
+from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.plan import Plan
 from services.scenario.scenario import Scenario
@@ -28,6 +29,9 @@ class PrintingObserver:
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         print("trial", plan.trial, flush=True)  # noqa: T201
+
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:
+        print("disturbed", plan.trial, disturbance, flush=True)  # noqa: T201
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         print("ended", plan.trial, trial_status, flush=True)  # noqa: T201

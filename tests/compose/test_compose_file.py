@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from compose.engines.containers.compose_file import DockerHostProperties, compose_project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
+from compose.engines.containers.node_image.build import DOCKERFILE
 from compose.scenario_files.load import load_scenario, shipped_scenario_paths
 from services.cluster.network import Network, SharedLink
 from services.plan import Plan, make_plan
@@ -111,10 +112,11 @@ def test_containers_and_networks_are_labelled_with_their_run(document: Document)
     assert all(network["labels"]["ensayo.run"] == "run" for network in document["networks"].values())
 
 
-def test_only_the_plan_and_the_secrets_of_the_node_are_mounted(document: Document) -> None:
+def test_only_the_plan_the_secrets_of_the_node_and_the_runner_pipe_are_mounted(document: Document) -> None:
     """No engine socket and no folder of the host is mounted, and no node can read another node's key."""
     for name, node in document["services"].items():
-        assert not {"volumes", "volumes_from", "devices"} & node.keys()
+        assert not {"volumes_from", "devices"} & node.keys()
+        assert [(mount["source"], mount["read_only"]) for mount in node["volumes"]] == [("/secrets/runner", True)]
         assert [config["source"] for config in node["configs"]] == ["plan"]
         assert all(secret["source"].startswith(f"{name}-") for secret in node["secrets"])
     assert "docker.sock" not in json.dumps(document)
@@ -159,9 +161,9 @@ def test_no_node_answers_arp_for_an_address_of_another_network(containers: list[
     assert all(node["sysctls"]["net.ipv4.conf.all.arp_ignore"] == "1" for node in containers)
 
 
-def test_the_image_uses_one_blas_thread_and_an_unprivileged_user(pytestconfig: pytest.Config) -> None:
+def test_the_image_uses_one_blas_thread_and_an_unprivileged_user() -> None:
     """More threads would use other nodes' cores and change the order of sums."""
-    dockerfile = (pytestconfig.rootpath / "images" / "Dockerfile").read_text()
+    dockerfile = DOCKERFILE.read_text()
 
     assert "OMP_NUM_THREADS=1" in dockerfile
     assert "OPENBLAS_NUM_THREADS=1" in dockerfile
@@ -208,7 +210,8 @@ def test_the_switch_has_no_more_rights_than_a_node(pytestconfig: pytest.Config) 
     switch, worker = services["switch"], services["worker-0"]
     common_keys = ("user", "read_only", "cap_drop", "security_opt", "init", "restart", "cpu_period")
     assert {key: switch[key] for key in common_keys} == {key: worker[key] for key in common_keys}
-    assert not {"cap_add", "secrets", "configs", "volumes", "ports", "privileged", "network_mode"} & switch.keys()
+    assert not {"cap_add", "secrets", "configs", "ports", "privileged", "network_mode"} & switch.keys()
+    assert switch["volumes"] == worker["volumes"]
     assert switch["mem_limit"] == switch["memswap_limit"]
     assert switch["pids_limit"] <= worker["pids_limit"]
     assert set(switch["networks"]) == {"data"}

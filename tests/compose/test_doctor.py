@@ -8,6 +8,7 @@ from compose.calibration.capacity import ASSUMED_COSTS, HostCapacity, HostFinger
 from compose.host import doctor
 from compose.host.kernel_features import KERNEL_FEATURES
 from compose.shaping.mechanisms import FEATURE_TEST_COMMANDS
+from services.schema.errors import HostError
 
 
 def test_every_missing_feature_names_its_cost_and_remedy() -> None:
@@ -74,6 +75,16 @@ def test_kernel_features_are_not_guessed_without_an_engine(monkeypatch: pytest.M
     assert (finding.ok, finding.found) == (False, "not tested")
 
 
+def test_a_missing_node_image_is_a_finding_and_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users run the doctor before their first run, which builds the image."""
+    monkeypatch.setattr(doctor.DockerEngine, "find_kernel_features", _raise_missing_image)
+
+    (finding,) = doctor.check_kernel_features()
+
+    assert (finding.ok, finding.found) == (False, "not tested")
+    assert "`ensayo images`" in finding.remedy
+
+
 @pytest.mark.parametrize(
     ("calibrated", "source"), [("2026-01-01", "measured by `ensayo calibrate` on 2026-01-01"), ("", "not measured")]
 )
@@ -114,3 +125,7 @@ def test_every_kernel_feature_is_tested_in_a_container(docker_engine: object) ->
 
 def _raise_connection_refused(**_options: object) -> None:
     raise doctor.DockerException("Connection refused")
+
+
+def _raise_missing_image(*_arguments: object) -> None:
+    raise HostError("no container of image ensayo-node:cpu could be started")

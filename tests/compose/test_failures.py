@@ -3,131 +3,23 @@
 import errno
 import json
 import os
-import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from scripted_engine import ScriptedEngine, run_smoke_scenario
 
-from compose.engines import EngineChoice
-from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
+from compose.engines.base import EnginePreparationObserver, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
-from compose.runs.run import FinishedRun, RunFolderError, ScenarioFile, run_scenario
-from compose.runs.supervisor import LogTail, TrialFailed, TrialNodeRunner, TrialSupervisor
-from compose.scenario_files.load import find_scenario, load_scenario
+from compose.runs.run import FinishedRun
+from compose.runs.run_folder import RunFolderError
+from compose.runs.supervisor import TrialFailed
 from ensayo.exit_codes import ExitCode, exit_code_of_error
 from ensayo.rehearsal import write_run_report
-from services.cluster.addresses import AddressAllocator, DummyAddresses
-from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
-from services.runtime.run_log import LOG_LINE_PREFIX
-from services.scenario.scenario import EngineName, Scenario
+from services.cluster.addresses import AddressAllocator
+from services.plan import Plan
+from services.plan.trial_outcome import TrialOutcome
 from services.schema.errors import HostError, UserError
-
-
-@dataclass
-class ScriptedNodes(TrialNodeRunner):
-    """Nodes that join and leave at once; some calls raise an error."""
-
-    plan: Plan
-    folder: Path
-    errors: Mapping[str, Exception]
-    training_started: bool = False
-
-    def start(self) -> None:
-        self._log_membership("joined")
-        self._raise_error_of("start")
-
-    def shape_links(self) -> dict[str, LinkShapingRecord]:
-        self._raise_error_of("shape")
-        return {}
-
-    def start_training(self) -> None:
-        self._raise_error_of("start_training")
-        self._log_membership("left")
-        self.training_started = True
-        with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
-            log.write(f"{LOG_LINE_PREFIX}{json.dumps({'key': 'run_stop', 'value': None})}\n")
-
-    def exit_codes(self) -> dict[str, int]:
-        self._raise_error_of("exit_codes")
-        return {node.name: 0 for node in self.plan.nodes} if self.training_started else {}
-
-    def last_stderr_line(self, node_name: str) -> str:
-        return ""
-
-    def stop(self) -> tuple[str, ...]:
-        self._raise_error_of("stop")
-        return ()
-
-    def _raise_error_of(self, call: str) -> None:
-        if call in self.errors:
-            raise self.errors[call]
-
-    def _log_membership(self, event: str) -> None:
-        with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
-            for node in self.plan.nodes:
-                value = {"event": event, "node": node.name}
-                log.write(f"{LOG_LINE_PREFIX}{json.dumps({'key': 'membership', 'value': value})}\n")
-
-
-class ScriptedEngine(TrialEngine):
-    """Engine whose calls raise errors as scripted, by the number of the trial."""
-
-    name: ClassVar[EngineName] = "simulated"
-
-    def __init__(self, errors: Mapping[int, Mapping[str, Exception]]) -> None:
-        self.errors = errors
-        self.started_trials = 0
-
-    def missing_software(self) -> str | None:
-        return None
-
-    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
-        return DummyAddresses()
-
-    def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
-        errors = self.errors.get(self.started_trials, {})
-        self.started_trials += 1
-        if "run" in errors:
-            raise errors["run"]
-        return TrialSupervisor(
-            plan,
-            ScriptedNodes(plan, trial_folder, errors),
-            LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"),
-            observer,
-        ).run_trial()
-
-
-class RunObserverStub:
-    """Observer that ignores all notifications, but may kill the simulator when a trial starts."""
-
-    def __init__(self, engine: TrialEngine | None = None) -> None:
-        self.engine = engine
-
-    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None: ...
-
-    def engine_preparation_started(self, description: str) -> None: ...
-
-    def run_started(
-        self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
-    ) -> None:
-        """Ignore the start of the run."""
-
-    def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
-        """Kill the process of a simulator before the second trial."""
-        if isinstance(self.engine, SimulatedEngine) and trial_number == 2 and self.engine._process:
-            os.kill(self.engine._process.pid, signal.SIGKILL)
-
-    def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None: ...
-
-
-def run_smoke_scenario(engine: TrialEngine, runs: Path) -> FinishedRun:
-    path = find_scenario("smoke")
-    source = ScenarioFile(load_scenario(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
-    return run_scenario(source, EngineChoice(engine, "asked for"), runs, RunObserverStub(engine))
 
 
 @pytest.mark.parametrize("call", ["start", "shape", "start_training", "exit_codes", "stop", "run"])
@@ -136,7 +28,7 @@ def run_smoke_scenario(engine: TrialEngine, runs: Path) -> FinishedRun:
     [
         (TrialFailed("no answer"), "no answer"),
         (TimeoutError("late"), "TimeoutError: late"),
-        (HostError("images/build cuda failed"), "HostError: images/build cuda failed"),
+        (HostError("docker build failed"), "HostError: docker build failed"),
     ],
 )
 def test_a_failed_trial_is_reported_and_the_other_trials_run(
@@ -247,7 +139,7 @@ def test_a_read_only_folder_of_runs_is_reported_before_the_engine_is_prepared(
     def fail_on_read_only_disk(**_: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path))
 
-    monkeypatch.setattr("compose.runs.run.TemporaryFile", fail_on_read_only_disk)
+    monkeypatch.setattr("compose.runs.run_folder.TemporaryFile", fail_on_read_only_disk)
 
     with pytest.raises(UserError, match=rf"--runs {tmp_path}: .*Read-only file system.*choose a writable folder"):
         run_smoke_scenario(EngineThatMustNotBePrepared({}), tmp_path)
@@ -274,7 +166,9 @@ def test_a_disk_that_is_full_during_a_run_ends_the_run_with_a_message(
     fail_writes_of(file_name, errno.ENOSPC, monkeypatch)
     engine = ScriptedEngine({})
 
-    with pytest.raises(RunFolderError, match=r"can't be written: .*No space left on device.*free disk space") as raised:
+    with pytest.raises(
+        RunFolderError, match=r"can't be written: No space left on device; make the folder .*free disk space"
+    ) as raised:
         run_smoke_scenario(engine, tmp_path)
 
     assert exit_code_of_error(raised.value) == ExitCode.FAILED

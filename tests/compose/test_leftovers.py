@@ -9,17 +9,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import docker
 import pytest
 from docker.errors import DockerException
+from processes import descendant_pids, running, wait_until_empty
 
 from compose.runs.clean import remove_leftovers
 from compose.runs.labels import RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
 
 ENGINES = ["local", "simulated", pytest.param("docker", marks=pytest.mark.docker)]
 LONG_TRAINING = "workload.epochs=2000"
+# Lines of the runner at the beginning of a phase of the first trial.
+NODES_START, LINKS_ARE_SHAPED, NODES_TRAIN = (
+    "trial 000",
+    "event 000-ring-w2-r0 cache_clear",
+    "event 000-ring-w2-r0 eval_stop",
+)
+PROCESS_EXIT_S, CONTAINER_EXIT_S = 5.0, 30.0  # in which nodes end after the runner was killed
 
 
 class Runner:
@@ -111,6 +120,16 @@ def docker_leftovers(run: str) -> list[str]:
     return names
 
 
+def running_containers(run: str) -> set[str]:
+    """Return the names of the running containers of the run; an empty set without a Docker engine."""
+    try:
+        client = docker.from_env()
+    except DockerException:
+        return set()
+    with closing(client):
+        return {container.name for container in client.containers.list(filters={"label": f"{RUN_LABEL}={run}"})}
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ctrl_c_leaves_nothing_running_and_keeps_finished_trials(start_runner: StartRunner, engine: str) -> None:
     """A finished trial is worth keeping, and leftovers on the host would disturb the next run."""
@@ -178,12 +197,44 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(start_runner: StartRunner, engine: st
     assert leftovers(runner.run) == []
 
 
+@pytest.mark.slow_where(phase=[LINKS_ARE_SHAPED])
+@pytest.mark.parametrize("phase", [NODES_START, LINKS_ARE_SHAPED, NODES_TRAIN])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_node_outlives_a_killed_runner(start_runner: StartRunner, engine: str, phase: str) -> None:
+    """A killed runner can end nothing itself, and nodes that continue to train would disturb all later runs."""
+    runner = start_runner(engine, LONG_TRAINING)
+    runner.wait_for(phase)
+    while phase == NODES_START and not list(descendant_pids(runner.process.pid)):  # nodes, or `docker compose up`
+        time.sleep(0.01)
+    processes = set(descendant_pids(runner.process.pid))
+
+    runner.kill()
+
+    wait_until_empty(lambda: running(processes), PROCESS_EXIT_S)
+    wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
+
+
+def test_a_node_of_a_killed_runner_logs_why_it_ends(start_runner: StartRunner) -> None:
+    """Without a message, nothing would explain why the logs are incomplete."""
+    runner = start_runner("local", LONG_TRAINING)
+    runner.wait_for(NODES_TRAIN)
+    nodes = set(descendant_pids(runner.process.pid))
+
+    runner.kill()
+
+    wait_until_empty(lambda: running(nodes), PROCESS_EXIT_S)
+    for name in ("coordinator", "worker-0", "worker-1"):
+        errors = (runner.folder / "trials" / "000-ring-w2-r0" / "logs" / f"{name}.err").read_text()
+        assert errors == f"the runner has ended, so {name} ends\n"
+
+
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "simulated"])
 def test_clean_removes_the_leftovers_of_a_killed_runner(start_runner: StartRunner, engine: str) -> None:
     """A killed runner can remove nothing itself; `ensayo clean` must find everything by its marks."""
     runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("event 000")
     runner.kill()
+    wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
     leftovers_before = leftovers(runner.run)
 
     removed = remove_leftovers(runner.run)
@@ -231,6 +282,7 @@ def test_the_switch_helpers_and_link_events_of_a_trial_are_removed(
         assert runner.process.wait(60) == 130
     else:
         runner.kill()
+        wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
         remove_leftovers(runner.run)
 
     assert any("switch" in name for name in names), names

@@ -32,8 +32,10 @@ def make_job(operation: RankOperation, size_bytes: int) -> RankJob:
 @pytest.mark.slow_where(rank_count=[4])
 @pytest.mark.parametrize("rank_count", [2, 4])
 @pytest.mark.parametrize("variant", [*DATA_PLANES, BARE])
-def test_ranks_sum_small_and_large_vectors(variant: str, rank_count: int, tmp_path: Path) -> None:
-    """Ranks check their own sums: a wrong sum ends the rank, and thereby the benchmark."""
+def test_ranks_sum_small_and_large_vectors(
+    variant: str, rank_count: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks check their own sums: a wrong sum ends the rank, and thereby the benchmark. They end without an error."""
     issue_certificates("bench", [f"rank-{rank}" for rank in range(rank_count)], tmp_path)
     network = RankNetwork(("127.0.0.1",) * rank_count, ((),) * rank_count, "lo")
 
@@ -42,6 +44,7 @@ def test_ranks_sum_small_and_large_vectors(variant: str, rank_count: int, tmp_pa
 
     assert all(0 < cost.seconds < 5 for cost in costs)
     assert all(cost.cpu_s > 0 for cost in costs)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("variant", [*DATA_PLANES, RAW, TEXTBOOK])

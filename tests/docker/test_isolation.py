@@ -18,7 +18,8 @@ from compose.engines.containers.compose_file import compose_project_name
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue_certificates
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels, secrets_folder_prefix
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels
+from compose.runs.secrets_folder import open_secrets_folder
 from compose.scenario_files.load import load_scenario
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import LinkShapingRecord
@@ -121,12 +122,11 @@ def waiting_trial(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> I
     plan = make_plan(trial, run, "docker", docker_engine.choose_addresses(run, 4))
     with (
         tempfile.TemporaryDirectory() as folder,
-        tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets,
+        open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets,
         closing(docker.from_env()) as client,
     ):
-        issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-        host = read_host_properties(client, docker_engine.images, Path(secrets))
-        set_secrets_owner(Path(secrets), host.user)
+        host = read_host_properties(client, docker_engine.images, secrets)
+        set_secrets_owner(secrets, host.user)
         Path(folder, "logs").mkdir()
         Path(folder, "plan.json").write_text(plan.model_dump_json())
         nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_shaping_mechanisms(plan))
@@ -147,7 +147,7 @@ def waiting_trial(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> I
             _wait_until_nodes_have_started(
                 [container for name, container in containers.items() if name != "coordinator"]
             )
-            yield WaitingTrial(plan, Path(folder), Path(secrets), client, host.images["cpu"], containers, shaping)
+            yield WaitingTrial(plan, Path(folder), secrets, client, host.images["cpu"], containers, shaping)
         finally:
             nodes.stop()
 
@@ -267,6 +267,7 @@ def test_the_health_check_of_every_node_succeeds(waiting_trial: WaitingTrial) ->
         assert waiting_trial.run_in_node(node, "python", "-m", "services.node", "health", node) == (0, "")
 
 
+@pytest.mark.wall_clock
 def test_a_node_logs_its_start_soon_after_its_container_started(
     waiting_trial: WaitingTrial, capsys: pytest.CaptureFixture[str]
 ) -> None:

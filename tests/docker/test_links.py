@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,9 @@ import yaml
 
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.runs.certificates import issue_certificates
 from compose.runs.clean import remove_leftovers
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_folder_prefix
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
+from compose.runs.secrets_folder import open_secrets_folder
 from compose.runs.supervisor import TrialFailed
 from compose.scenario_files.load import load_scenario
 from compose.shaping.tc_output import parse_htb_rates_bps
@@ -112,12 +111,11 @@ def _ready_trial(
     plan = make_plan(trial, run, "docker", engine.choose_addresses(run, worker_count + 1))
     folder = parent_folder / run
     with (
-        tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets,
+        open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets,
         closing(docker.from_env()) as client,
     ):
-        issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-        host = read_host_properties(client, engine.images, Path(secrets))
-        set_secrets_owner(Path(secrets), host.user)
+        host = read_host_properties(client, engine.images, secrets)
+        set_secrets_owner(secrets, host.user)
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
         nodes = NodeContainers(plan, folder, host, engine.choose_shaping_mechanisms(plan))

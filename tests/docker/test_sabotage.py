@@ -20,6 +20,7 @@ from compose.engines.containers.engine import DockerEngine
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.host.host_facts import available_core_count
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
+from compose.runs.supervisor import LinkProbeFailed
 from compose.scenario_files.load import load_scenario
 from compose.shaping.htb_tree import peer_class_id
 from compose.shaping.shared_link import network_switch_address
@@ -88,6 +89,8 @@ def run_sabotaged_trial(docker_engine: DockerEngine, tmp_path: Path) -> RunSabot
         folder.plan_path.write_text(plan.model_dump_json())
         outcome = docker_engine.run_trial(plan, folder.path, Saboteur(sabotage))
         folder.status_path.write_text(outcome.model_dump_json())
+        if outcome.disturbance:  # before the sabotage
+            raise LinkProbeFailed(outcome.disturbance)
         return read_trial_tables(folder)
 
     return run

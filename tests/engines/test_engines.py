@@ -21,6 +21,7 @@ from compose.runs.supervisor import REPORTED_FAILURE_EXIT_CODE
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
+from services.runtime.runner_pipe import hold_runner_pipe
 from services.scenario.scenario import Scenario
 from services.transport.data_planes import DATA_PLANES
 
@@ -228,15 +229,16 @@ def test_the_last_error_line_of_a_failing_node_is_the_reason(
     plan["timeouts"] |= {"start": "500ms", "run": "1s"}
     (trial.folder / "plan.json").write_text(json.dumps(plan))
     issue_certificates(trial.plan.run, (node_plan.name for node_plan in trial.plan.nodes), tmp_path)
-    arguments = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node)
+    files = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node, "--runner-pipe", tmp_path / "runner")
 
-    finished = subprocess.run(
-        [sys.executable, "-m", "services.node", "node", node, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    with hold_runner_pipe(tmp_path / "runner"):
+        finished = subprocess.run(
+            [sys.executable, "-m", "services.node", "node", node, *files],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
 
     assert finished.returncode == REPORTED_FAILURE_EXIT_CODE
     (error_line,) = finished.stderr.splitlines()

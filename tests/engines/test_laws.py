@@ -49,7 +49,6 @@ def laws_scenario(tmp_path: Path) -> Path:
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.slow_where(strategy=["one", "two"])
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
-@pytest.mark.exact
 def test_replicas_equal_the_simulated_bits_after_every_step(
     run_trial: RunTrial, laws_scenario: Path, engine: str, strategy: str
 ) -> None:
@@ -68,7 +67,6 @@ def test_replicas_equal_the_simulated_bits_after_every_step(
 @pytest.mark.slow_where(precision=["fp64"])
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("strategy", ["ring", "three"])
-@pytest.mark.exact
 def test_three_workers_get_the_result_of_one_worker_with_the_whole_batch(
     run_trial: RunTrial, laws_scenario: Path, engine: str, strategy: str, precision: str
 ) -> None:
@@ -85,7 +83,6 @@ def test_three_workers_get_the_result_of_one_worker_with_the_whole_batch(
 
 
 @pytest.mark.slow_where(engine=["docker"])
-@pytest.mark.exact
 def test_the_mean_staleness_of_asynchronous_gradients_is_the_number_of_peers(
     run_trial: RunTrial, laws_scenario: Path, engine: str
 ) -> None:
@@ -101,7 +98,6 @@ def test_the_mean_staleness_of_asynchronous_gradients_is_the_number_of_peers(
 
 
 @pytest.mark.slow_where(engine=["docker"])
-@pytest.mark.exact
 def test_one_asynchronous_worker_equals_serial_training(run_trial: RunTrial, laws_scenario: Path, engine: str) -> None:
     """The parameters are equal to the last bit."""
     asynchronous, serial = (

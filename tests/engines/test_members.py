@@ -161,7 +161,6 @@ def simulated_digest(run_trial: RunTrial, scenario: Path, strategy: Strategy) ->
 
 @pytest.mark.parametrize("strategy", ALL_STRATEGIES, ids=lambda strategy: " ".join(component_kinds(strategy)))
 @pytest.mark.slow_where(strategy=[strategy for strategy in ALL_STRATEGIES if strategy not in FAST_STRATEGIES])
-@pytest.mark.exact
 def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_planned_bytes(
     run_trial: RunTrial, tmp_path: Path, engine: str, strategy: Strategy
 ) -> None:

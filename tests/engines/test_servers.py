@@ -50,7 +50,6 @@ def servers_scenario(tmp_path: Path) -> Path:
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.slow_where(strategy=["ssp", "backup", "gba"])
 @pytest.mark.parametrize("strategy", ["asp", "ssp", "backup", "gba", "dc", "beside"])
-@pytest.mark.exact
 def test_replaying_the_folder_of_a_trial_gives_its_parameters(
     run_trial: RunTrial, servers_scenario: Path, engine: str, strategy: str
 ) -> None:
@@ -64,7 +63,6 @@ def test_replaying_the_folder_of_a_trial_gives_its_parameters(
 
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("strategy", ["together", "spare"])
-@pytest.mark.exact
 def test_shards_on_workers_equal_the_bits_of_virtual_time(
     run_trial: RunTrial, servers_scenario: Path, engine: str, strategy: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
+from compose.engines.containers.engine import DockerEngine
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import ExitCode, exit_code_of_error
@@ -41,9 +42,17 @@ def test_list_shows_every_scenario_with_its_question() -> None:
     assert "Which strategy" in text
 
 
+def test_list_names_the_folder_of_the_files() -> None:
+    """Users start with a copy of a shipped file; after `pip install` they have no checkout."""
+    label, _, folder = output_of("list").splitlines()[-1].partition(": ")
+
+    assert label == "files"
+    assert Path(folder, "quickstart.yaml").is_file()
+
+
 def test_validate_counts_trials() -> None:
     """A mistake in a sweep shows first in the number of trials."""
-    assert output_of("validate", "quickstart", "smoke").splitlines() == ["quickstart: 10 trials", "smoke: 3 trials"]
+    assert output_of("validate", "quickstart", "smoke").splitlines() == ["quickstart: 7 trials", "smoke: 3 trials"]
 
 
 def test_schema_is_json() -> None:
@@ -93,6 +102,31 @@ def test_virtual_time_needs_workers_that_are_paced(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_with_the_name_of_a_package_does_not_disturb_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes imported `services` from the folder in which a user started the run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "__init__.py").write_text("raise ImportError('not the package of Ensayo')")
+
+    output_of("run", "smoke", "--engine", "simulated", "--quiet", "--set", "workload.epochs=1")
+
+
+@pytest.mark.docker
+def test_images_prints_the_tag_of_the_image_that_runs_use(docker_engine: DockerEngine) -> None:
+    """Users build the image before their first run, which otherwise waits for it."""
+    assert output_of("images").splitlines() == [docker_engine.images["cpu"]]
+
+
+def test_images_names_what_this_host_lacks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without this check, the message would be that of a failed build."""
+    monkeypatch.setattr(DockerEngine, "missing_software", lambda _: "the Docker daemon does not answer")
+
+    assert exit_code_of(["images"], monkeypatch) == ExitCode.NOT_STARTED
+    assert "can't be built: the Docker daemon does not answer; `ensayo doctor`" in capsys.readouterr().err
+
+
 def test_a_file_as_folder_of_runs_ends_with_2_and_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,8 +138,19 @@ def test_a_file_as_folder_of_runs_ends_with_2_and_a_message(
 
     assert code == ExitCode.NOT_STARTED
     message = capsys.readouterr().err
-    assert message.startswith(f"--runs {runs}: the run folder can't be created: ")
-    assert "choose a writable folder" in message
+    assert message.startswith(f"--runs {runs}: the run folder can't be created: File exists; choose a writable folder")
+
+
+def test_a_file_as_folder_of_a_comparison_is_rejected_before_it_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The comparison was computed, and then ended with a traceback."""
+    page_folder = tmp_path / "page"
+    page_folder.write_text("")
+    monkeypatch.setenv("COLUMNS", "1000")  # so that the message is not wrapped
+
+    assert exit_code_of(["compare", str(tmp_path), "--out", str(page_folder)], monkeypatch) == ExitCode.NOT_STARTED
+    assert "is a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

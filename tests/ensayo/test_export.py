@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from analysis.exports import EXPORTERS
 from compose.engines import EngineChoice, create_engine
-from compose.runs.run import ScenarioFile, run_scenario
+from compose.runs.run import run_scenario
+from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo import cli
 from ensayo.exit_codes import ExitCode

@@ -52,11 +52,28 @@ def test_a_diverged_trial_is_not_called_a_success() -> None:
     assert ends == ["  ring, 2 workers: diverged, 2.0 s", "  ring, 2 workers: success, 2.0 s"]
 
 
+def test_a_repeated_trial_is_shown_with_its_reason_and_starts_again() -> None:
+    scenario = load_scenario(find_scenario("smoke"))
+    plan = make_plan(scenario.trials()[0], "run", "simulated", DummyAddresses())
+    file = io.StringIO()
+    display = PlainLineDisplay(Console(file=file, width=120), clock=lambda: 0.0)
+    display.run_started(scenario, "local", "as asked", (plan, plan), Path("runs/smoke/1"))
+    display.trial_started(plan, 1, 2)
+    display.coordinator_event_logged(plan, {"key": "run_start", "time_ms": 0.0, "metadata": {"samples_count": 99}})
+    display.trial_disturbed(plan, "9.0% of the deadlines were missed", "2 of 3", 5.0)
+
+    assert display.progress.current_plan is plan
+    assert display.progress.trial_progress.sample_count == 0
+    assert file.getvalue().splitlines()[-1] == (
+        "  this host disturbed the trial: 9.0% of the deadlines were missed; attempt 2 of 3 after 5 s of rest"
+    )
+
+
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """Logs of continuous integration must be readable."""
     assert display_output(PlainLineDisplay).splitlines() == [
         "building images",
-        "smoke: 1 trials, engine simulated (as asked), into runs/smoke/1",
+        "smoke: 1 trial, engine simulated (as asked), into runs/smoke/1",
         "[1/1] ring, 2 workers",
         "  step 23/46: accuracy 0.5, 1,438 samples/s, 0.0 s left",
         "  ring, 2 workers: failed, 2.0 s",

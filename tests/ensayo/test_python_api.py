@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 import ensayo
+from analysis.figures import FIGURES
+from analysis.figures.drawing.save import PNG_DPI
 from analysis.results.data_frames import make_curve_frame, make_trial_frame
 from ensayo.rehearsal import FinishedRunResult, rehearse
 
@@ -70,6 +73,8 @@ def test_every_form_of_a_scenario_loads_the_same_scenario(form: str) -> None:
         ("workload.model.hidden", [16, 8], "[16, 8]"),
         ("workload.optimiser", {"kind": "adam", "rate": 0.1}, "{kind: adam, rate: 0.1}"),
         ("sweep", {"workers": (1, 2)}, "{workers: [1, 2]}"),
+        ("cluster.workers", np.int64(4), "4"),
+        ("sweep", {"workers": np.array([1, 2])}, "{workers: [1, 2]}"),
     ],
 )
 def test_a_setting_is_a_python_value_or_its_yaml_text(key: str, value: object, text: str) -> None:
@@ -108,6 +113,28 @@ def test_an_error_in_a_dict_names_its_keys() -> None:
 
     lines = str(caught.value).splitlines()
     assert [line.split(": ")[:2] for line in lines] == [["scenario dict", "seed"], ["scenario dict", "worker"]]
+
+
+@pytest.mark.parametrize("settings", ["cluster.workers=4", ["cluster.workers=4"], {4: "cluster.workers"}])
+def test_settings_that_are_no_dict_of_keys_are_an_error_that_shows_one(settings: Any) -> None:
+    """Arguments in the form of the command line ended with an AttributeError."""
+    with pytest.raises(
+        ensayo.UserError, match=r'^settings: write a dict of dotted keys, such as {"cluster.workers": 4}'
+    ):
+        ensayo.load("smoke", settings)
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_a_missing_file_is_reported_alike_as_text_and_as_path(form: Any) -> None:
+    with pytest.raises(ensayo.UserError, match=r"^mine\.yaml: file not found$"):
+        ensayo.load(form("mine.yaml"))
+
+
+def test_runs_are_reported_and_compared_by_the_text_of_their_path(finished_run: FinishedRunResult) -> None:
+    folder = str(finished_run.folder)
+
+    assert ensayo.report(folder) == finished_run.folder / "report.html"
+    assert ensayo.compare(folder, folder) == ensayo.compare(finished_run.folder, finished_run.folder)
 
 
 def test_an_error_of_a_setting_names_its_key_and_value() -> None:
@@ -169,6 +196,61 @@ def test_the_data_frame_of_curves_has_the_speedup_over_the_baseline(finished_run
 def test_a_run_without_curves_has_an_empty_data_frame_of_curves() -> None:
     """A program that selects a column of the curves should find no rows, not fail."""
     assert make_curve_frame({"curves": []})["speedup"].empty
+
+
+def test_the_summary_of_a_result_is_the_content_of_summary_json(finished_run: FinishedRunResult) -> None:
+    assert finished_run.summary == json.loads((finished_run.folder / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_plot_is_the_figure_of_the_report(finished_run: FinishedRunResult, name: str, tmp_path: Path) -> None:
+    """A user who shows the figure in a notebook and one who opens the page must see the same.
+
+    A figure that is not in the report is an error that states the missing data.
+    """
+    picture_in_report = finished_run.folder / "figures" / f"{name}.png"
+
+    if picture_in_report.exists():
+        finished_run.plot(name).savefig(tmp_path / "plot.png", dpi=PNG_DPI, metadata={"Software": "Ensayo"})
+        assert (tmp_path / "plot.png").read_bytes() == picture_in_report.read_bytes()
+    else:
+        with pytest.raises(ensayo.UserError, match=f"^this run has no figure '{name}'; the figure needs .*[a-z]$"):
+            finished_run.plot(name)
+
+
+def test_an_unknown_figure_is_an_error_that_lists_the_figures(finished_run: FinishedRunResult) -> None:
+    with pytest.raises(
+        ensayo.UserError, match=r"^there is no figure 'speed'; the figures are time_to_target, .*staleness$"
+    ):
+        finished_run.plot("speed")
+
+
+def test_a_plan_predicts_every_trial_of_the_run(finished_run: FinishedRunResult) -> None:
+    """A user compares the plan with the results; `plan` therefore takes the arguments of `rehearse`."""
+    plan = ensayo.plan(SHORT_DOCUMENT, "simulated", SHORT_SETTINGS)
+
+    keys = ["trial", "strategy", "workers", "servers", "repeat", "seed", "baseline", "steps"]
+    assert plan[keys].to_dict("records") == finished_run.trials[keys].to_dict("records")
+    assert plan["step_s"].tolist() == pytest.approx(finished_run.trials["predicted_step_s"].tolist())
+    assert plan["training_s"].tolist() == pytest.approx(finished_run.trials["training_s"].tolist(), rel=0.1)
+
+
+def test_a_plan_has_a_column_per_swept_key_and_a_row_per_phase() -> None:
+    settings = {"sweep": {"cluster.worker.uplink": ["10mbit", "100mbit"]}, "repeats": 1}
+
+    plan = ensayo.plan("strategy-switch", "simulated", settings)
+
+    switching = plan[plan["strategy"] == "switch"]
+    assert list(switching["phase"]) == ["before switch", "after switch"] * 2
+    assert list(switching["cluster.worker.uplink"]) == ["10mbit"] * 2 + ["100mbit"] * 2
+    assert list(switching["steps"].isna()) == [False, True] * 2
+
+
+def test_the_wall_time_of_a_plan_is_known_only_for_real_nodes() -> None:
+    """The wall time of trials in virtual time is not predicted; 0 would look like a prediction."""
+    assert ensayo.plan(SHORT_DOCUMENT, "simulated")["training_wall_s"].isna().all()
+    local = ensayo.plan(SHORT_DOCUMENT, "local", {"dilation": 100})
+    assert local["training_wall_s"].tolist() == pytest.approx((100 * local["training_s"]).tolist())
 
 
 @pytest.mark.slow

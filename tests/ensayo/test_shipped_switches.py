@@ -20,7 +20,8 @@ from analysis.report.headline import headline_sentences
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from compose.engines import choose_engine
-from compose.runs.run import ScenarioFile, run_scenario
+from compose.runs.run import run_scenario
+from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import find_scenario, load_scenario, read_first_comment
 from ensayo.progress_display import SilentDisplay
 

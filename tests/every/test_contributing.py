@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-COPIED = ("analysis", "benchmarks", "compose", "docs", "ensayo", "images", "proto", "scenarios", "services", "tests")
+COPIED = ("analysis", "benchmarks", "compose", "docs", "ensayo", "proto", "scenarios", "services", "tests")
 SNIPPET = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEW_FILE = re.compile(r"^(?:.*\b)?[Cc]reate `([^`]+)`", re.MULTILINE)
 CHANGED_FILE = re.compile(r"`([^`]+\.(?:py|md))`")
@@ -28,7 +28,7 @@ def extended(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     project = tmp_path_factory.mktemp("extended")
     for name in COPIED:
         source = pytestconfig.rootpath / name
-        shutil.copytree(source, project / name, ignore=shutil.ignore_patterns("__pycache__", "wheels"))
+        shutil.copytree(source, project / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(pytestconfig.rootpath / "pyproject.toml", project)
     page = (pytestconfig.rootpath / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:

@@ -20,7 +20,8 @@ from analysis.exports.readable_trials import read_readable_trials
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading.run_folder import RunFolder
 from compose.engines import choose_engine
-from compose.runs.run import ScenarioFile, run_scenario
+from compose.runs.run import run_scenario
+from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.progress_display import SilentDisplay
 from services.schema.errors import UserError

@@ -59,6 +59,15 @@ def test_a_file_name_that_is_too_long_is_rejected_with_the_reason() -> None:
         find_scenario(f"{'a' * 5000}.yaml")
 
 
+def test_a_file_with_another_encoding_is_rejected_with_the_line(tmp_path: Path) -> None:
+    """An editor may save Latin-1; the user searches for the character."""
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"name: mine\n# caf\xe9\n")
+
+    with pytest.raises(UserError, match=rf"^{path}:2: a character is not valid UTF-8; save the file as UTF-8 text$"):
+        load_scenario(path)
+
+
 def test_a_file_of_more_than_a_megabyte_is_not_parsed(tmp_path: Path) -> None:
     """A file of logs or data, given by mistake, would be parsed for minutes."""
     path = tmp_path / "mine.yaml"

@@ -43,13 +43,18 @@ def test_a_number_without_a_unit_is_refused_with_an_example(unit: type[Quantity]
 
 
 @every_unit
-@pytest.mark.parametrize(
-    "text", ["", "5", "5 parsecs", "-5ms", "0s", "0bit", "0B", "0/s", "1e999s", "1e999bit", "5\nms"]
-)
+@pytest.mark.parametrize("text", ["", "5", "5 parsecs", "-5ms", "0s", "0bit", "0B", "0/s", "5\nms"])
 def test_the_error_of_an_invalid_quantity_lists_the_units(unit: type[Quantity], text: str) -> None:
-    """Zero, negative and infinite quantities and unknown units are invalid."""
+    """Zero and negative quantities and unknown units are invalid."""
     with pytest.raises(ValueError, match=f"above zero with a unit .*{next(iter(unit.units))}"):
         unit(text)
+
+
+@every_unit
+def test_the_error_of_an_infinite_quantity_states_the_maximum(unit: type[Quantity]) -> None:
+    """1e300GiB is above the largest float; the message asked for a number above zero."""
+    with pytest.raises(ValueError, match=f"is too large; at most {unit.largest} is allowed"):
+        unit(f"1e999{next(iter(unit.units))}")
 
 
 @every_unit

@@ -26,5 +26,5 @@ def check_worker_speed_fits_quota(trial: TrialLogTables) -> CheckVerdict:
     worst = max(errors, key=lambda name: abs(errors[name]))
     difference = f"the speed of {worst} was {errors[worst]:+.1%} off its declared share of a core"
     if abs(errors[worst]) > SPEED_TOLERANCE:
-        return invalid_verdict(f"{difference} (limit {SPEED_TOLERANCE:.0%})")
+        return invalid_verdict(f"{difference} (limit {SPEED_TOLERANCE:.0%})", is_host_disturbance=True)
     return valid_verdict(difference)

@@ -19,5 +19,7 @@ def check_host_cpu_load(trial: TrialLogTables) -> CheckVerdict:
     limit = trial.plan.fidelity.host_cpu
     measured = f"the host's CPU was {busy:.0%} busy (limit {limit:.0%})"
     if busy > limit:
-        return degraded_verdict(f"{measured}; stop other programs on this host, or raise the dilation")
+        return degraded_verdict(
+            f"{measured}; stop other programs on this host, or raise the dilation", is_host_disturbance=True
+        )
     return valid_verdict(measured)

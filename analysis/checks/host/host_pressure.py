@@ -25,13 +25,16 @@ def check_host_resource_pressure(trial: TrialLogTables) -> CheckVerdict:
     stolen, waiting = host.get("cpu_steal"), host.get("pressure") or {}
     if stolen is not None and stolen > MAX_STOLEN_SHARE:
         return degraded_verdict(
-            f"the hypervisor gave {stolen:.0%} of the host's CPU time to other machines (limit {MAX_STOLEN_SHARE:.0%})"
+            f"the hypervisor gave {stolen:.0%} of the host's CPU time to other machines (limit {MAX_STOLEN_SHARE:.0%})",
+            is_host_disturbance=True,
         )
     exceeded = {resource: share for resource, share in waiting.items() if share > MAX_WAITING_SHARES.get(resource, 1.0)}
     if exceeded:
         worst = max(exceeded, key=lambda resource: exceeded[resource] / MAX_WAITING_SHARES[resource])
         limit = MAX_WAITING_SHARES[worst]
-        return degraded_verdict(f"tasks waited for {worst} {exceeded[worst]:.0%} of the time (limit {limit:.0%})")
+        return degraded_verdict(
+            f"tasks waited for {worst} {exceeded[worst]:.0%} of the time (limit {limit:.0%})", is_host_disturbance=True
+        )
     shares = ", ".join(f"{resource} {share:.0%}" for resource, share in waiting.items())
     stolen_text = "not counted" if stolen is None else f"{stolen:.1%}"
     waited_text = shares or "not counted by this kernel"

@@ -23,4 +23,4 @@ def check_missed_step_deadlines(trial: TrialLogTables) -> CheckVerdict:
     if share <= limit:
         return valid_verdict(measured)
     advice = "declare slower workers, raise the dilation, or use the engine simulated"
-    return invalid_verdict(f"{measured}, most by {worst}; {advice}", SLOW_HOST_REMEDY)
+    return invalid_verdict(f"{measured}, most by {worst}; {advice}", SLOW_HOST_REMEDY, is_host_disturbance=True)

@@ -24,5 +24,7 @@ def check_wakeup_delay(trial: TrialLogTables) -> CheckVerdict:
     limit_ms = 1e3 * trial.plan.fidelity.canary
     measured = f"a thread that only sleeps woke {late_ms['p99']:.2g} ms late at the 99th percentile"
     if late_ms["p99"] > limit_ms:
-        return degraded_verdict(f"{measured} (limit {limit_ms:g} ms); stop other programs on this host")
+        return degraded_verdict(
+            f"{measured} (limit {limit_ms:g} ms); stop other programs on this host", is_host_disturbance=True
+        )
     return valid_verdict(measured)

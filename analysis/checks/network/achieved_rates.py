@@ -32,7 +32,7 @@ def check_measured_link_rates(trial: TrialLogTables) -> CheckVerdict:
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
     if worst and abs(errors[worst]) > limit:
         reason = f"a flow over {worst} was {errors[worst]:+.1%} off its expected rate (limit {limit:.0%})"
-        return invalid_verdict(reason, WRONG_LINKS_REMEDY)
+        return invalid_verdict(reason, WRONG_LINKS_REMEDY, is_host_disturbance=True)
     if unprobed := [link for link in links if _link_name(*link) not in errors]:
         example = _describe_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")

@@ -26,7 +26,7 @@ def check_probe_message_times(trial: TrialLogTables) -> CheckVerdict:
     measured = f"{duration}; the rate of its link predicts {1e3 * declared_s:.3g} ms"
     for _, expected_s, measured_s in messages:
         if abs(measured_s - expected_s) > trial.plan.fidelity.message_time_tolerance_s(expected_s, trial.plan.dilation):
-            return invalid_verdict(measured, WRONG_LINKS_REMEDY)
+            return invalid_verdict(measured, WRONG_LINKS_REMEDY, is_host_disturbance=True)
     return valid_verdict(measured)
 
 

@@ -42,6 +42,7 @@ def check_round_trips(trial: TrialLogTables) -> CheckVerdict:
             f"a round trip from {worst.source} to {worst.target} took {1e3 * worst.measured_s:.3g} ms; declared are "
             f"{1e3 * worst.declared_s:.3g} ms (limit {1e3 * worst.tolerance_s:.2g} ms off)",
             WRONG_LINKS_REMEDY,
+            is_host_disturbance=True,
         )
     delayed = {name for path in trial.plan.network.paths if path.delay_s for name in (path.source, path.target)}
     if unknown := sorted(delayed - {name for trip in trips for name in (trip.source, trip.target)}):

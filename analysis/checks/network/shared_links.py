@@ -44,7 +44,7 @@ def check_shared_link_rates(trial: TrialLogTables) -> CheckVerdict:
     worst = max(errors, key=lambda name: abs(errors[name]), default=None)
     if worst and abs(errors[worst]) > limit:
         reason = f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})"
-        return invalid_verdict(reason, WRONG_LINKS_REMEDY)
+        return invalid_verdict(reason, WRONG_LINKS_REMEDY, is_host_disturbance=True)
     if unknown := [link.name for link in links if link.relative_rate_error is None]:
         return degraded_verdict(f"the rate of shared links was not verified: {', '.join(unknown)}")
     measured = f"{len(links)} shared links were within {max(map(abs, errors.values())):.1%} of their declared rates"

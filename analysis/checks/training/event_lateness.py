@@ -33,7 +33,11 @@ def check_planned_event_lateness(trial: TrialLogTables) -> CheckVerdict:
     if p99_s <= limit_s:
         return valid_verdict(measured)
     limit = f"limit {1e3 * limit_s:g} ms at the 99th percentile"
-    return invalid_verdict(f"{measured} ({limit}); raise the dilation, or use the engine simulated", SLOW_HOST_REMEDY)
+    return invalid_verdict(
+        f"{measured} ({limit}); raise the dilation, or use the engine simulated",
+        SLOW_HOST_REMEDY,
+        is_host_disturbance=True,
+    )
 
 
 def overdue_planned_events(trial: TrialLogTables) -> Iterator[str]:

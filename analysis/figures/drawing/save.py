@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import apply_layout, figure_style_context
@@ -23,16 +24,22 @@ def save_drawing_files(drawing: CaptionedFigure, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     svg = folder / f"{drawing.name}.svg"
     with figure_style_context(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
-        # The canvas attaches itself to the figure, so that text is measured as in the SVG, which the page shows.
-        FigureCanvasSVG(drawing.figure)
-        apply_layout(drawing.figure)
-        # With a layout engine, `savefig` would draw the whole figure once more, only to lay it out again.
-        drawing.figure.set_layout_engine(None)
+        fix_layout(drawing.figure)
         drawing.figure.savefig(svg, metadata={"Date": None, "Creator": "Ensayo"})
         drawing.figure.savefig(svg.with_suffix(".png"), dpi=PNG_DPI, metadata={"Software": "Ensayo"})
     drawing.data.to_csv(svg.with_suffix(".csv"), index=False, float_format="%.9g", lineterminator="\n")
     svg.with_suffix(".json").write_text(_figure_content_as_json(drawing), encoding="utf-8")
     return svg
+
+
+def fix_layout(figure: Figure) -> None:
+    """Compute the layout of a figure as on the page of the report, and keep this layout.
+
+    With a layout engine, each `savefig` would draw the whole figure once more, only to lay it out again.
+    """
+    FigureCanvasSVG(figure)  # attaches itself to the figure, so that text is measured as in the SVG of the page
+    apply_layout(figure)
+    figure.set_layout_engine(None)
 
 
 def _figure_content_as_json(drawing: CaptionedFigure) -> str:

@@ -10,7 +10,6 @@ import pandas as pd
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, SystemClusterings, cluster_by_k_means
 from analysis.mlperf.figures.cluster_map import draw_system_cluster_map, format_text_range
-from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_number
 
@@ -108,6 +107,6 @@ def _cluster_row(workload: WorkloadComparison, clusterings: SystemClusterings, c
         "accelerators": format_text_range(f"{counts[0]:,}", f"{counts[-1]:,}"),
         "speedup": format_text_range(format_number(speedups[0]), format_number(speedups[-1])),
         "efficiency": format_text_range(format_number(efficiencies[0]), format_number(efficiencies[-1])),
-        "families": ", ".join(sorted({accelerator_family(each.result.accelerator) for each in members})),
+        "families": ", ".join(sorted({each.result.family for each in members})),
         "names": "; ".join(f"{each.result.submitter} {each.result.system}" for each in members),
     }

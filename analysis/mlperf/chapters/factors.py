@@ -7,15 +7,17 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.factors import draw_scaling_efficiency
+from analysis.mlperf.reading.results import MlperfResults
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number, join_names
-from analysis.statistics.bootstrap import percentile_interval
+from analysis.statistics.intervals import percentile_interval
 
 COLUMNS = (
     TableColumn("workload", "workload"),
     TableColumn("kind", "kind"),
+    TableColumn("scope", "submitter and software"),
     TableColumn("base", "from"),
     TableColumn("accelerators", "to N"),
     TableColumn("speedup", "speedup S"),
@@ -30,8 +32,9 @@ RULE_TEXT = (
     "needs more samples, on any hardware. Hardware: E' / statistical, which falls with communication, smaller local "
     "batches and stragglers; it is a remainder, not a measurement. Minutes are those of the fastest system of a size, "
     "samples the mean over all systems of the size: a difference between these counts as hardware. Batches are medians "
-    "over the systems of a size. Intervals come from simulated runs with the run spread of each size; systems and "
-    "software of neighbouring sizes differ by more."
+    "over the systems of a size. Mixed: the fastest systems of the sizes have several submitters or software stacks, "
+    "so E' also compares these; the chapter on families has E' within one submitter and software. Intervals come from "
+    "simulated runs with the run spread of each size; systems and software of neighbouring sizes differ by more."
 )
 
 
@@ -47,14 +50,28 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
+    more_samples = f"; in {join_names(learning)} more to additional samples" if len(learning) else ""
     finding = (
-        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system loses more E' to hardware than to "
-        f"additional samples{f'; in {join_names(learning)} more to additional samples' if len(learning) else ''}."
+        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system of the series loses more E' to "
+        f"hardware than to additional samples{more_samples}."
     )
-    brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
+    brief = ChapterTable("factors", "The largest system of each series", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
     figure = draw_scaling_efficiency(series, finding.removesuffix("."))
-    return Chapter("Hardware and learning", finding, (RULE_TEXT,), (brief, whole), (figure,))
+    texts = (RULE_TEXT, *filter(None, (_describe_larger_system(each, mlperf_study.results) for each in series)))
+    return Chapter("Hardware and learning", finding, texts, (brief, whole), (figure,))
+
+
+def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> str:
+    """Return a sentence on the largest system of a workload if the series does not contain it."""
+    rows = [row for row in results.results_of(series.benchmark) if row.unit == "accelerators"]
+    if not rows or rows[-1].accelerator_count <= series.accelerator_counts[-1]:
+        return ""
+    largest = rows[-1]
+    return (
+        f"{series.name}: the largest system ({largest.submitter} {largest.system}, {largest.accelerator_count:,} x "
+        f"{largest.family}) is not in the series, which has the sizes of {series.accelerator} with known samples."
+    )
 
 
 def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
@@ -64,6 +81,7 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
             "benchmark": series.benchmark,
             "workload": series.name,
             "kind": series.accelerator,
+            "scope": series.scope,
             "base": series.accelerator_counts[0],
             "accelerators": size.accelerators,
             "minutes": size.minutes,

@@ -15,6 +15,8 @@ FASTEST_COLUMNS = (
     TableColumn("minutes", "minutes", format_minutes),
     TableColumn("speedup", "speedup S"),
     TableColumn("efficiency", "E'"),
+    TableColumn("family_efficiency", "E' in family"),
+    TableColumn("family_scope", "family"),
     TableColumn("above_one", "systems with E' > 1"),
 )
 SYSTEM_COLUMNS = (
@@ -26,11 +28,14 @@ SYSTEM_COLUMNS = (
     TableColumn("minutes", "minutes", format_minutes),
     TableColumn("speedup", "speedup S"),
     TableColumn("efficiency", "E'"),
+    TableColumn("family_efficiency", "E' in family"),
+    TableColumn("family_scope", "family"),
 )
 RULE_TEXT = (
     "S = T(reference) / T and E' = S / (N / N of the reference), where T is the time to the workload's target and N "
     "the number of accelerators. Systems differ in accelerators as well as in size: E' reflects both how fast a device "
-    "is against the reference's device and what distributing the work costs."
+    "is against the reference's device and what distributing the work costs. E' in family: against the smallest system "
+    "of the same submitter, software and kind of accelerator; mixed: against that of another submitter or software."
 )
 
 
@@ -60,6 +65,7 @@ def _format_value_range(values: pd.Series) -> str:
 def _fastest_system_row(workload: WorkloadComparison) -> dict[str, object]:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
+    family_efficiency, family_scope = workload.family_efficiency(top.result)
     return {
         "benchmark": workload.benchmark,
         "workload": workload.name,
@@ -68,5 +74,7 @@ def _fastest_system_row(workload: WorkloadComparison) -> dict[str, object]:
         "minutes": top.result.minutes,
         "speedup": top.speedup,
         "efficiency": top.efficiency,
+        "family_efficiency": family_efficiency,
+        "family_scope": family_scope,
         "above_one": f"{sum(each.efficiency > 1 for each in others)} of {len(others)}",
     }

@@ -31,10 +31,12 @@ def make_data_sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
 
     The chapter also lists missing results, and says why derived numbers are unofficial.
     """
-    notes = pd.DataFrame([_make_result_note_row(row) for row in mlperf_study.results.rows if row.note])
-    left_out = pd.DataFrame([_omitted_result_row(each) for each in mlperf_study.results.omissions])
+    notes = pd.DataFrame([_make_result_note_row(row) for row in mlperf_study.results.rows if row.remarks])
+    left_out = pd.DataFrame([{"what": each.path, "why": each.reason} for each in mlperf_study.results.omissions])
     tables = (
-        ChapterTable("notes", "Results with a run that was not counted", NOTE_COLUMNS, notes, is_short=False),
+        ChapterTable(
+            "notes", "Results with missing runs, or a run that was not counted", NOTE_COLUMNS, notes, is_short=False
+        ),
         ChapterTable("left-out", "Read but not scored", OMISSION_COLUMNS, left_out),
     )
     results = mlperf_study.results
@@ -42,7 +44,8 @@ def make_data_sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
     finding = f"Read from {results.source_name}: {result_count}, {len(results.omissions)} left out."
     origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped_with_ensayo else []
     filled_tables = tuple(each for each in tables if len(each.data))
-    return Chapter("Sources and limits", finding, (*origin, STATUS_TEXT, TRADEMARK_NOTICE), filled_tables)
+    checks = [f"Logs: {results.rule_set.description}."] if results.rule_set else []
+    return Chapter("Sources and limits", finding, (*origin, *checks, STATUS_TEXT, TRADEMARK_NOTICE), filled_tables)
 
 
 def _make_result_note_row(mlperf_result: MlperfResult) -> dict[str, str]:
@@ -50,10 +53,5 @@ def _make_result_note_row(mlperf_result: MlperfResult) -> dict[str, str]:
     return {
         "workload": workload,
         "who": f"{mlperf_result.submitter} {mlperf_result.system}",
-        "note": mlperf_result.note,
+        "note": mlperf_result.remarks,
     }
-
-
-def _omitted_result_row(path_and_reason: str) -> dict[str, str]:
-    what, _, why = path_and_reason.partition(": ")
-    return {"what": what, "why": why}

@@ -1,8 +1,11 @@
 """Chapter on the systems with results, and on the reference system of each workload."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.reading.results import MlperfResults
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_count, format_minutes
 
@@ -25,12 +28,30 @@ def systems_chapter(mlperf_study: MlperfStudy) -> Chapter:
     """Return the chapter with the number of systems and the reference system of each workload."""
     data = pd.DataFrame([_reference_system_row(workload) for workload in mlperf_study.workloads])
     common_systems = systems_in_all_workloads(mlperf_study)
-    finding = f"{format_count(len(mlperf_study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
+    results = mlperf_study.results
+    count = f"{format_count(len(results.rows), 'result')} of {format_count(len(data), 'workload')}"
     all_of_them = f"; {format_count(len(common_systems), 'system')} trained all of them" if len(data) > 1 else ""
     common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
-    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []))
+    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []), *_describe_other_units(results))
     table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
-    return Chapter("Systems and references", f"{finding}{all_of_them}.", texts, (table,))
+    finding = ". ".join(filter(None, (f"{count}{all_of_them}", results.omission_summary, _rules_text(results))))
+    return Chapter("Systems and references", f"{finding}.", texts, (table,))
+
+
+def _rules_text(results: MlperfResults) -> str:
+    """Return the rules that the logs were checked with; empty for a table."""
+    description = results.rule_set.description if results.rule_set else ""
+    return description[:1].upper() + description[1:]
+
+
+def _describe_other_units(results: MlperfResults) -> Iterator[str]:
+    """Yield a sentence on the systems without accelerators for each unit in which they are counted."""
+    for unit in ("processors", "hosts"):
+        if count := sum(row.unit == unit for row in results.rows):
+            yield (
+                f"{format_count(count, 'result')} of systems without accelerators: N is the number of {unit}, and E' "
+                f"compares {unit} with the accelerators of the reference."
+            )
 
 
 def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
@@ -40,12 +61,12 @@ def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
 
 
 def _reference_system_row(workload: WorkloadComparison) -> dict[str, object]:
-    counts = [each.result.accelerator_count for each in workload.systems]
     reference = workload.reference
+    counts = [each.result.accelerator_count for each in workload.systems if each.result.unit == reference.unit]
     return {
         "benchmark": workload.benchmark,
         "workload": workload.name,
-        "systems": len(counts),
+        "systems": len(workload.systems),
         "fewest": min(counts),
         "most": max(counts),
         "reference": f"{reference.submitter} {reference.system}",

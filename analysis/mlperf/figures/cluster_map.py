@@ -16,7 +16,6 @@ from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
 from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, SystemClusterings
 from analysis.mlperf.figures import frame
-from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_number
 
@@ -49,7 +48,7 @@ def draw_system_cluster_map(
     mlperf_study: MlperfStudy, workload: WorkloadComparison, clusterings: SystemClusterings
 ) -> CaptionedFigure:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
-    present = {accelerator_family(each.result.accelerator) for each in workload.systems}
+    present = {each.result.family for each in workload.systems}
     kinds = [kind for kind in frame.sort_accelerator_families(mlperf_study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
@@ -70,7 +69,7 @@ def draw_system_cluster_map(
 
 def _make_cluster_marks(workload: WorkloadComparison, clusterings: SystemClusterings) -> list[SystemGroupMark]:
     counts = Counter(
-        (workload.benchmark, accelerator_family(each.result.accelerator), each.result.accelerator_count, label + 1)
+        (workload.benchmark, each.result.family, each.result.accelerator_count, label + 1)
         for each, label in zip(workload.systems, clusterings.best_by_silhouette.labels, strict=True)
     )
     return [SystemGroupMark(*where, systems) for where, systems in sorted(counts.items())]

@@ -9,7 +9,6 @@ from matplotlib.ticker import NullLocator
 from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
 from analysis.mlperf.figures import frame
-from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_number
@@ -51,17 +50,19 @@ def make_speedup_table(workload: WorkloadComparison) -> pd.DataFrame:
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},
             "family": _accelerator_family_of_system(each),
             "accelerator_count": each.result.accelerator_count,
+            "unit": each.result.unit,
             "minutes": each.result.minutes,
             "size": each.accelerator_ratio,
             "speedup": each.speedup,
             "efficiency": each.efficiency,
+            **dict(zip(("family_efficiency", "family_scope"), workload.family_efficiency(each.result), strict=True)),
         }
         for each in workload.systems
     )
 
 
 def _accelerator_family_of_system(system: ComparedResult) -> str:
-    return accelerator_family(system.result.accelerator)
+    return system.result.family
 
 
 def _format_speedup_title(workload: WorkloadComparison) -> str:

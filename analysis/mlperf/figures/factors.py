@@ -45,7 +45,7 @@ def _scaling_efficiency_curves(scaling_series: ScalingSeries) -> dict[str, list[
     factors = scaling_series.compute_efficiencies()
     return {
         "E'": [each.efficiency for each in factors],
-        "hardware": [each.hardware for each in factors],
+        "hardware": [each.hardware or each.efficiency for each in factors],
         "statistical": [each.statistical or 1.0 for each in factors],
     }
 

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.drawing.style import MARKERS, PALETTE, add_title_and_footer
-from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_minutes
 
@@ -48,7 +47,7 @@ def describe_reference_system(workload: WorkloadComparison) -> str:
 
 def sort_accelerator_families(mlperf_study: MlperfStudy) -> list[str]:
     """Return the names of all accelerator families, sorted from most to least frequent."""
-    kinds = [accelerator_family(row.accelerator) for row in mlperf_study.results.rows]
+    kinds = [row.family for row in mlperf_study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 

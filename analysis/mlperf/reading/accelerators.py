@@ -1,4 +1,8 @@
-"""Families of accelerators. A family is one model in one form factor, however submitters spell its name."""
+"""Families of accelerators and names of software stacks.
+
+A family is one model of accelerator in one form factor. A software stack is a set of frameworks. Submitters spell both
+in many ways.
+"""
 
 import re
 
@@ -7,6 +11,10 @@ FORM_PATTERNS = (  # the first match counts; the driver calls an H100 on SXM "H1
     (re.compile("NVL"), "NVL"),
     (re.compile("PCIe", re.IGNORECASE), "PCIe"),
     (re.compile(r"SXM|\bH[12]00\b.*HBM"), "SXM"),
+)
+FRAMEWORK_PATTERN = re.compile(
+    r"(?i)pytorch|nemo|mxnet|hugectr|dgl|tensorflow|\bjax\b|maxtext|maxdiffusion|paddle|tinygrad|mindspore|popart|optimum|"
+    r"megatron|torchtitan|\bmerlin\b"
 )
 FILLER_WORDS = re.compile(r"(?i)\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Accelerators?|GPUs?|Tensor Core)\b|\(R\)|®")
 
@@ -23,3 +31,12 @@ def accelerator_family(accelerator_name: str) -> str:
     if tpu := re.search(r"\bTPU[- ]?(\w+)", accelerator_name, re.IGNORECASE):
         return f"TPU {tpu[1].lower()}"
     return " ".join(FILLER_WORDS.sub(" ", accelerator_name).split()) or accelerator_name
+
+
+def software_stack(framework_text: str) -> str:
+    """Return the frameworks that a submitter names, without maker and version, for example "nemo + pytorch".
+
+    A text without a known framework is returned in lower case and without numbers.
+    """
+    found = {each.lower() for each in FRAMEWORK_PATTERN.findall(framework_text)}
+    return " + ".join(sorted(found)) or " ".join(re.sub(r"[\d.]+", " ", framework_text.lower()).split())

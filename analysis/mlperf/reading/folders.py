@@ -16,11 +16,21 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, compute_score_of_runs, read_mlperf_run
+from analysis.mlperf.reading.results import DeviceUnit, MlperfResult, MlperfResults, OmittedResult, read_results_csv
+from analysis.mlperf.reading.scoring import (
+    RUNS_REQUIRED,
+    RUNS_REQUIRED_BY_BENCHMARK,
+    MlperfRun,
+    MlperfScore,
+    NoScoreError,
+    compute_score_of_runs,
+    read_mlperf_run,
+)
+from analysis.mlperf.rule_sets.rounds import RuleSet, detect_rule_set
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
+INVALID_DESCRIPTION = "with an invalid system description"
 RunTimes: TypeAlias = frozenset[tuple[float | None, float | None]]  # start and stop of each run
 
 
@@ -63,19 +73,23 @@ class PublishedLogFolder:
         return str(self.path.relative_to(self.round_root))
 
 
-def read_mlperf_results(source_path: Path) -> MlperfResults:
+def read_mlperf_results(source_path: Path, rule_set: RuleSet | None = None) -> MlperfResults:
     """Read MLPerf results from a CSV file or from a folder of published logs.
 
-    The folder is that of an MLPerf round or of one submitter.
+    The folder is that of an MLPerf round or of one submitter. `rule_set` is for the logs of a folder.
 
     Raises:
         UserError: the CSV file has mistakes, or the folder has no result with a score.
     """
-    return read_round_folder(source_path) if source_path.is_dir() else read_results_csv(source_path)
+    return read_round_folder(source_path, rule_set) if source_path.is_dir() else read_results_csv(source_path)
 
 
-def read_round_folder(round_root: Path) -> MlperfResults:
+def read_round_folder(round_root: Path, rule_set: RuleSet | None = None) -> MlperfResults:
     """Read and score the results of an MLPerf round's closed division from the logs.
+
+    Args:
+        round_root: folder of a round or of one submitter.
+        rule_set: rules that the logs are checked with; None for those of the round that is detected.
 
     Raises:
         UserError: no folder below `round_folder` has a log, or no result has a score.
@@ -83,22 +97,24 @@ def read_round_folder(round_root: Path) -> MlperfResults:
     log_folders = list(_find_log_folders(round_root))
     if not log_folders:
         raise UserError(f"{round_root}: no logs; looked for <submitter>/results/<system>/<benchmark>/result_*.txt")
+    rules = rule_set or detect_rule_set(round_root, (folder.benchmark for folder in log_folders))
     rows: list[MlperfResult] = []
-    omissions: list[str] = []
+    omissions: list[OmittedResult] = []
     folder_by_run_times: dict[RunTimes, str] = {}
     for log_folder in log_folders:
-        runs = [read_mlperf_run(mllog.read_log(path)) for path in log_folder.log_paths]
+        runs = [read_mlperf_run(mllog.read_log(path), rules) for path in log_folder.log_paths]
         run_times = frozenset((run.start_ms, run.stop_ms) for run in runs)
         try:
             _check_runs_not_listed_twice(run_times, folder_by_run_times)
-            rows.append(_make_mlperf_result(log_folder, runs))
+            rows.append(_make_mlperf_result(log_folder, runs, rules))
             folder_by_run_times[run_times] = log_folder.path_in_round
         except NoScoreError as error:
-            omissions.append(f"{log_folder.path_in_round}: {error}")
+            omissions.append(OmittedResult(log_folder.path_in_round, str(error), error.category))
+    results = MlperfResults(tuple(rows), str(round_root), tuple(omissions), rules)
     if not rows:
-        problem = f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored"
-        raise UserError("\n".join([problem, *omissions]))
-    return MlperfResults(tuple(rows), str(round_root), tuple(omissions))
+        problem = f"{round_root}: {results.omission_summary}; {rules.description}"
+        raise UserError("\n".join([problem, *(f"{each.path}: {each.reason}" for each in omissions)]))
+    return results
 
 
 def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
@@ -107,7 +123,9 @@ def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mappi
     Systems with power measurements may be there twice.
     """
     if run_times in folder_by_run_times:
-        raise NoScoreError(f"has the same runs as the folder {folder_by_run_times[run_times]}")
+        raise NoScoreError(
+            f"has the same runs as the folder {folder_by_run_times[run_times]}", "with runs that are listed twice"
+        )
 
 
 def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
@@ -119,10 +137,10 @@ def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
     return (PublishedLogFolder(folder, round_folder) for folder in sorted(folders))
 
 
-def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> MlperfResult:
+def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun], rule_set: RuleSet) -> MlperfResult:
     description = _read_json_object(log_folder.system_json_path)
     if (division := str(description.get("division", "closed")).lower()) != "closed":
-        raise NoScoreError(f"its division is {division}, not closed")
+        raise NoScoreError(f"its division is {division}, not closed", f"of the {division} division")
     factor = _read_score_scaling_factor(log_folder.path / "scaling.json")
     score = _compute_folder_score(log_folder, runs, factor)
     score_columns = {"minutes": score.minutes, "runs": score.runs, "runs_not_counted": score.runs_not_counted}
@@ -132,13 +150,16 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
             **score_columns,
             rcp_scaling_factor=factor,
             source=f"{log_folder.path_in_round}/result_*.txt",
+            runs_required=RUNS_REQUIRED_BY_BENCHMARK.get(log_folder.benchmark, RUNS_REQUIRED),
             note=_format_rejected_logs_note(log_folder, runs),
+            rules=rule_set.name_rules_of(log_folder.benchmark),
         )
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         allowed = MlperfResult.model_fields[name].description
         file_name = log_folder.system_json_path.name
-        raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the system description") from None
+        reason = f"{file_name}: {name} should be {allowed}; correct the system description"
+        raise NoScoreError(reason, INVALID_DESCRIPTION) from None
 
 
 def _compute_folder_score(
@@ -151,13 +172,16 @@ def _compute_folder_score(
     try:
         return compute_score_of_runs(mlperf_runs, rcp_scaling_factor, log_folder.benchmark)
     except NoScoreError as error:
-        raise NoScoreError("; ".join([str(error), *_describe_rejections(log_folder, mlperf_runs)])) from None
+        reason = "; ".join([str(error), *_describe_rejections(log_folder, mlperf_runs)])
+        raise NoScoreError(reason, error.category) from None
 
 
 def _make_system_columns(system_description: Mapping[str, Any], log_folder: PublishedLogFolder) -> dict[str, Any]:
     """Return the columns of the result table that come from the folder names and the system's description."""
     nodes = _parse_hardware_count(system_description, "number_of_nodes", log_folder)
-    key_by_column = {"accelerator": "accelerator_model_name", "framework": "framework", "system_name": "system_name"}
+    per_node, unit = _count_devices_per_node(system_description, log_folder)
+    model_key = "accelerator_model_name" if unit == "accelerators" else "host_processor_model_name"
+    key_by_column = {"accelerator": model_key, "framework": "framework", "system_name": "system_name"}
     text_columns = {column: str(system_description.get(key, "")).strip() for column, key in key_by_column.items()}
     return text_columns | {
         "benchmark": log_folder.benchmark,
@@ -165,8 +189,25 @@ def _make_system_columns(system_description: Mapping[str, Any], log_folder: Publ
         "system": log_folder.system_name,
         "availability": str(system_description.get("status", "")).strip(),
         "nodes": nodes,
-        "accelerator_count": nodes * _parse_hardware_count(system_description, "accelerators_per_node", log_folder),
+        "accelerator_count": nodes * per_node,
+        "unit": unit,
     }
+
+
+def _count_devices_per_node(
+    system_description: Mapping[str, Any], log_folder: PublishedLogFolder
+) -> tuple[int, DeviceUnit]:
+    """Return the number of devices of a host, and their unit.
+
+    Devices are accelerators. In a system without accelerators, devices are processors, or hosts if the description does
+    not contain the number of processors.
+    """
+    accelerators = _parse_hardware_count(system_description, "accelerators_per_node", log_folder, least=0)
+    if accelerators:
+        return accelerators, "accelerators"
+    if not str(system_description.get("host_processors_per_node", "")).strip():
+        return 1, "hosts"
+    return _parse_hardware_count(system_description, "host_processors_per_node", log_folder), "processors"
 
 
 def _format_rejected_logs_note(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> str:
@@ -187,9 +228,11 @@ def _read_json_object(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
     except (OSError, ValueError) as error:
-        raise NoScoreError(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
+        raise NoScoreError(
+            f"{path.parent.name}/{path.name} cannot be read: {error}", f"without a readable {path.suffix[1:]} file"
+        ) from error
     if not isinstance(content, dict):
-        raise NoScoreError(f"{path.parent.name}/{path.name} contains no JSON object")
+        raise NoScoreError(f"{path.parent.name}/{path.name} contains no JSON object", INVALID_DESCRIPTION)
     return content
 
 
@@ -202,16 +245,22 @@ def _read_score_scaling_factor(scaling_json_path: Path) -> float:
         return 1.0
     factor = _read_json_object(scaling_json_path).get("scaling_factor")
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise NoScoreError(f"{scaling_json_path.name}: scaling_factor should be a number above 0, not {factor!r}")
+        raise NoScoreError(
+            f"{scaling_json_path.name}: scaling_factor should be a number above 0, not {factor!r}",
+            "with an invalid scaling factor",
+        )
     return float(factor)
 
 
-def _parse_hardware_count(system_description: Mapping[str, Any], key: str, folder: PublishedLogFolder) -> int:
+def _parse_hardware_count(
+    system_description: Mapping[str, Any], key: str, folder: PublishedLogFolder, least: int = 1
+) -> int:
     """Return a count from the description of a system as a whole number.
 
     The description may contain the count as a number or as a string.
     """
     text = str(system_description.get(key, "")).strip()
-    if not text.isdecimal() or int(text) < 1:
-        raise NoScoreError(f"{folder.system_json_path.name}: {key} should be a whole number at least 1, not {text!r}")
+    if not text.isdecimal() or int(text) < least:
+        reason = f"{folder.system_json_path.name}: {key} should be a whole number at least {least}, not {text!r}"
+        raise NoScoreError(reason, INVALID_DESCRIPTION)
     return int(text)

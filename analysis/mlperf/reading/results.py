@@ -6,13 +6,17 @@ reader reports all mistakes of a CSV file at once.
 """
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
+from analysis.mlperf.reading.accelerators import accelerator_family, software_stack
+from analysis.mlperf.rule_sets.rounds import RuleSet
+from analysis.report.wording import format_count
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 
@@ -23,6 +27,9 @@ NonEmptyText: TypeAlias = Annotated[str, Field(min_length=1, description="a word
 PositiveCount: TypeAlias = Annotated[int, Field(ge=1, description="a whole number at least 1")]
 NonNegativeCount: TypeAlias = Annotated[int, Field(ge=0, description="a whole number at least 0")]
 PositiveNumber: TypeAlias = Annotated[float, Field(gt=0, description="a finite number above 0")]
+DeviceUnit: TypeAlias = Annotated[
+    Literal["accelerators", "processors", "hosts"], Field(description="accelerators, processors or hosts")
+]
 
 
 class MlperfResult(FrozenRecord):
@@ -34,8 +41,8 @@ class MlperfResult(FrozenRecord):
     benchmark: NonEmptyText  # name of the workload's folder in a round
     submitter: NonEmptyText
     system: NonEmptyText  # unique together with benchmark and submitter
-    accelerator: NonEmptyText  # in the submitter's spelling
-    accelerator_count: PositiveCount  # over all nodes
+    accelerator: NonEmptyText  # in the submitter's spelling; the processor of a system without accelerators
+    accelerator_count: PositiveCount  # over all nodes, in `unit`
     minutes: PositiveNumber  # score: olympic mean of the run times, times the scaling factor
     nodes: PositiveCount = 1
     framework: str = ""
@@ -46,6 +53,29 @@ class MlperfResult(FrozenRecord):
     rcp_scaling_factor: PositiveNumber = 1.0  # already in `minutes`
     runs_not_counted: NonNegativeCount = 0
     note: str = ""
+    unit: DeviceUnit = "accelerators"  # a system without accelerators counts processors or hosts
+    runs_required: NonNegativeCount = 0  # number of runs that the rules ask for; 0: unknown
+    rules: str = ""  # round whose rules the logs were checked with; "published" if they were not checked
+
+    @property
+    def family(self) -> str:
+        """Name of the family of the accelerators.
+
+        For a system without accelerators, the name of the processor and the unit of the count.
+        """
+        name = accelerator_family(self.accelerator)
+        return name if self.unit == "accelerators" else f"{name} ({self.unit})"
+
+    @property
+    def stack(self) -> tuple[str, str]:
+        """Submitter and software stack. Results of one stack differ in the system alone, not in who wrote the code."""
+        return self.submitter, software_stack(self.framework)
+
+    @property
+    def remarks(self) -> str:
+        """Text on runs that are missing or were not counted; empty if there are none."""
+        missing = f"{self.runs} runs, the rules ask for {self.runs_required}"
+        return "; ".join(filter(None, (self.note, missing if self.runs < self.runs_required else "")))
 
     @property
     def unique_row_key(self) -> tuple[str, str, str]:
@@ -58,12 +88,22 @@ REQUIRED_COLUMNS = tuple(name for name, field in MlperfResult.model_fields.items
 
 
 @dataclass(frozen=True)
+class OmittedResult:
+    """Result without a score, and the reason."""
+
+    path: str  # folder of the logs
+    reason: str
+    category: str  # reason without names and numbers, worded to follow a count: "of the open division"
+
+
+@dataclass(frozen=True)
 class MlperfResults:
     """All results that were read from one CSV file or result folder."""
 
     rows: tuple[MlperfResult, ...]
     source: str  # path of the file or folder
-    omissions: tuple[str, ...] = ()  # "path: reason" of each result without a score
+    omissions: tuple[OmittedResult, ...] = ()
+    rule_set: RuleSet | None = None  # rules that the logs were checked with; None for a CSV file
 
     @property
     def source_name(self) -> str:
@@ -79,6 +119,16 @@ class MlperfResults:
     def benchmarks(self) -> tuple[str, ...]:
         """Names of the workloads, in the order of their first rows."""
         return tuple(dict.fromkeys(row.benchmark for row in self.rows))
+
+    @property
+    def omission_summary(self) -> str:
+        """Number of results without a score, by reason: "3 of 80 results left out: 3 of the open division"."""
+        if not self.omissions:
+            return ""
+        counts = Counter(omission.category for omission in self.omissions).most_common()
+        reasons = ", ".join(f"{count} {category}" for category, count in counts)
+        total = len(self.rows) + len(self.omissions)
+        return f"{len(self.omissions)} of {format_count(total, 'result')} left out: {reasons}"
 
     def results_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
         """Return the results of one workload, sorted by number of accelerators, then by time."""
@@ -165,6 +215,8 @@ def _parse_result_row(csv_path: Path, line_number: int, header: list[str], cells
         raise UserError(f"{csv_path}:{line_number}: {len(cells)} cells, but the header has {len(header)}")
     named_cells = zip(header, map(str.strip, cells), strict=True)
     texts = {name: text for name, text in named_cells if text or name in REQUIRED_COLUMNS}
+    if texts["accelerator_count"] == "0" and "nodes" in texts:  # a system without accelerators counts its hosts
+        texts |= {"accelerator_count": texts["nodes"], "unit": "hosts"}
     try:
         return MlperfResult.model_validate(texts)
     except ValidationError as error:

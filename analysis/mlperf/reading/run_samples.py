@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.reading.scoring import read_mlperf_run
+from analysis.mlperf.references import describe_scope
+from analysis.mlperf.rule_sets.rounds import NEAREST_RULE_SET, RuleSet
 from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_scaling_series
 from analysis.mlperf.study import MlperfStudy
 from analysis.reading import mllog
@@ -38,7 +39,7 @@ class RunSamplesToTarget:
     minutes: float  # infinite where the run does not count
 
 
-def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
+def read_samples_to_target(log: NodeLog, rule_set: RuleSet = NEAREST_RULE_SET) -> RunSamplesToTarget | None:
     """Read the global batch and the number of samples (or epochs) at the last evaluation.
 
     Return None if one of these numbers is missing.
@@ -55,7 +56,7 @@ def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
         return None
     position = max(timed_positions)[1]
     unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
-    return RunSamplesToTarget(position, unit, batch, read_mlperf_run(log).minutes)
+    return RunSamplesToTarget(position, unit, batch, read_mlperf_run(log, rule_set).minutes)
 
 
 def _parse_positive_number(value: Any) -> float | None:
@@ -91,14 +92,19 @@ def read_scaling_series(mlperf_results: MlperfResults) -> tuple[ScalingSeries, .
 def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> ScalingSeries:
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
     for row in mlperf_results.results_of(benchmark):
-        sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
+        sizes.setdefault(row.family, {}).setdefault(row.accelerator_count, []).append(row)
     family = max(sizes, key=lambda name: len(sizes[name]))
-    root, row_groups = Path(mlperf_results.source), sizes[family].values()
-    read_sizes = [size for rows in row_groups if (size := _read_scaling_point(root, rows)) is not None]
-    return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
+    row_groups = sizes[family].values()
+    read_sizes = [size for rows in row_groups if (size := _read_scaling_point(mlperf_results, rows)) is not None]
+    points = tuple(size for size in read_sizes if size.unit == read_sizes[0].unit)
+    counts = {point.accelerators for point in points}
+    fastest = [min(rows, key=lambda row: row.minutes) for rows in row_groups if rows[0].accelerator_count in counts]
+    return ScalingSeries(points, family, describe_scope(fastest))
 
 
-def _read_scaling_point(round_folder: Path, same_size_results: Sequence[MlperfResult]) -> ScalingPoint | None:
+def _read_scaling_point(
+    mlperf_results: MlperfResults, same_size_results: Sequence[MlperfResult]
+) -> ScalingPoint | None:
     """Read the point of a scaling series at one number of accelerators.
 
     The point has the minutes of the fastest system, and the mean samples and median batch of the runs. Only counted
@@ -106,7 +112,7 @@ def _read_scaling_point(round_folder: Path, same_size_results: Sequence[MlperfRe
     samples or different units.
     """
     by_system = [
-        [run for run in _runs_of_result(round_folder, row) if math.isfinite(run.minutes)] for row in same_size_results
+        [run for run in _runs_of_result(mlperf_results, row) if math.isfinite(run.minutes)] for row in same_size_results
     ]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
@@ -124,8 +130,10 @@ def _read_scaling_point(round_folder: Path, same_size_results: Sequence[MlperfRe
     )
 
 
-def _runs_of_result(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
-    runs = (read_samples_to_target(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
+def _runs_of_result(mlperf_results: MlperfResults, result: MlperfResult) -> list[RunSamplesToTarget]:
+    rule_set = mlperf_results.rule_set or NEAREST_RULE_SET
+    paths = sorted(Path(mlperf_results.source).glob(result.source))
+    runs = (read_samples_to_target(mllog.read_log(path), rule_set) for path in paths)
     return [run for run in runs if run is not None]
 
 

@@ -6,17 +6,19 @@ converge counts as the slowest. Where submitters converged sooner than the refer
 factor.
 
 MLCommons' scorer first checks every log with its compliance checker; a log that fails does not count. `compliance`
-checks the same rules for the workloads that it knows. A run of another workload counts if it starts, ends with success,
-and every line of its log can be read.
+checks the same rules for the workloads of a rule set. A run of another workload counts if it starts, ends with success,
+and every line of its log can be read. If results are taken as published, a run counts if it starts and ends with
+success.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.mlperf.reading.compliance import find_workload_rules
+from analysis.mlperf.rule_sets.rounds import NEAREST_RULE_SET, RuleSet
 from analysis.reading.mllog import MllogEvent, NodeLog
 from analysis.statistics.centre import olympic_mean
 
@@ -25,8 +27,23 @@ RUNS_DROPPED_PER_END = 1  # fastest runs, and as many slowest runs
 RUNS_DROPPED_BY_BENCHMARK = {"unet3d": 4}  # its 40 runs vary more
 
 
+RUNS_REQUIRED = 10  # runs of a result that MLCommons' package checker asks for
+RUNS_REQUIRED_BY_BENCHMARK = {
+    **dict.fromkeys(("dlrm", "maskrcnn", "resnet", "retinanet", "ssd"), 5),
+    **dict.fromkeys(("gpt3", "llama31_405b"), 3),
+    "unet3d": 40,
+}
+
+
 class NoScoreError(Exception):
-    """Error: a result cannot be scored. The message gives the reason."""
+    """Error: a result cannot be scored. The message gives the reason.
+
+    `category` is the reason without names and numbers, worded to follow a count of results.
+    """
+
+    def __init__(self, message: str, category: str) -> None:
+        super().__init__(message)
+        self.category = category
 
 
 @dataclass(frozen=True)
@@ -60,8 +77,8 @@ class MlperfScore:
     runs_not_counted: int
 
 
-def read_mlperf_run(log: NodeLog) -> MlperfRun:
-    """Return start and stop of the run in a log.
+def read_mlperf_run(log: NodeLog, rule_set: RuleSet = NEAREST_RULE_SET) -> MlperfRun:
+    """Return start and stop of the run in a log, checked against a rule set.
 
     If the run does not count in the score of the system, the result also has the reason. The stop is the first
     `run_stop`; the start is the last `run_start` before the stop.
@@ -73,23 +90,28 @@ def read_mlperf_run(log: NodeLog) -> MlperfRun:
         )
     starts_before_stop = [event for event in starts if event.line_number < stops[0].line_number]
     start, stop = (starts_before_stop or starts)[-1], stops[0]
-    return MlperfRun(start.time_ms, stop.time_ms, next(_find_rejection_reasons(log, start, stop), ""))
+    return MlperfRun(start.time_ms, stop.time_ms, next(_find_rejection_reasons(log, start, stop, rule_set), ""))
 
 
 def _find_first_time_ms(mlperf_log_events: Sequence[MllogEvent]) -> float | None:
     return mlperf_log_events[0].time_ms if mlperf_log_events else None
 
 
-def _find_rejection_reasons(log: NodeLog, start_event: MllogEvent, stop_event: MllogEvent) -> Iterator[str]:
+def _find_rejection_reasons(
+    log: NodeLog, start_event: MllogEvent, stop_event: MllogEvent, rule_set: RuleSet
+) -> Iterator[str]:
     """Yield the reasons why a run does not count in the score, the most informative reason first."""
-    workload_rules = find_workload_rules(log)
+    workload_rules = rule_set.find_workload_rules(log)
     status = stop_event.metadata.get("status")
     if status != "success" and not (workload_rules and workload_rules.has_reached_target(log)):
         yield f"ended {status or 'without a status'}"
     if not stop_event.time_ms > start_event.time_ms:
         yield "ends before it starts"
+    if not rule_set.is_checked:
+        return
     if log.unusable_line_count:
         yield f"has {log.unusable_line_count} damaged line{'s' * (log.unusable_line_count != 1)}"
+    yield from rule_set.find_workload_violations(log)
     yield from workload_rules.find_violations(log) if workload_rules else _find_required_key_violations(log)
 
 
@@ -118,9 +140,14 @@ def compute_score_of_runs(
     minutes = np.array([run.minutes for run in mlperf_runs])
     not_counted = int(np.isinf(minutes).sum())
     if not_counted > dropped:
-        raise NoScoreError(f"{not_counted} of {len(mlperf_runs)} runs do not count, at most {dropped} may fail")
+        reasons = Counter(run.rejection_reason for run in mlperf_runs if run.rejection_reason)
+        raise NoScoreError(
+            f"{not_counted} of {len(mlperf_runs)} runs do not count, at most {dropped} may fail",
+            f"with runs of which the log {reasons.most_common(1)[0][0]}",
+        )
     if len(mlperf_runs) <= 2 * dropped:
         raise NoScoreError(
-            f"{len(mlperf_runs)} runs are too few: the score drops the {dropped} fastest and the {dropped} slowest"
+            f"{len(mlperf_runs)} runs are too few: the score drops the {dropped} fastest and the {dropped} slowest",
+            "with too few runs",
         )
     return MlperfScore(float(olympic_mean(minutes, dropped)) * rcp_scaling_factor, len(mlperf_runs), not_counted)

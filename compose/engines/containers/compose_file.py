@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, container_labels
+from compose.runs.secrets_folder import RUNNER_PIPE_FILE
 from compose.shaping import shared_link
 from services.plan import NodePlan, Plan
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
-PLAN_PATH = "/run/ensayo/plan.json"
+PLAN_PATH, RUNNER_PIPE_PATH = "/run/ensayo/plan.json", "/run/ensayo/runner"  # in containers
 # Scheduling period of CPU quotas, a tenth of Docker's default: a quota then slows a step down evenly instead of
 # interrupting it. Half of that is better still for large shares of a core; small shares would get less than their
 # quota.
@@ -45,7 +46,7 @@ class DockerHostProperties:
     """Properties of the host that affect the Compose document of a trial."""
 
     images: dict[str, str]  # device ("cpu", "cuda") -> image tag
-    secrets_folder: Path  # contains the nodes' certificates and keys
+    secrets_folder: Path  # contains the nodes' certificates and keys, and the runner pipe
     user: str  # uid:gid of the nodes' processes, never root
     has_gpu: bool  # whether Docker can give containers a GPU
     supports_start_interval: bool  # whether Docker knows the health check option `start_interval`
@@ -81,14 +82,15 @@ def render_compose_document(plan: Plan, host_properties: DockerHostProperties) -
 def _network_switch_service(plan: Plan, host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the Compose service of the network switch, which forwards packets over links that nodes share.
 
-    Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
+    Its process waits for the end of the runner; the kernel forwards packets in the container's network namespace. Empty
+    when no link is shared.
     """
     if not shared_link.shared_links(plan):
         return {}
     service = {
         "image": host_properties.images["cpu"],
-        "entrypoint": ["sleep", "infinity"],
-        "command": [],
+        "entrypoint": ["python", "-m", "services.runtime.runner_pipe"],
+        "command": [RUNNER_PIPE_PATH],
         "hostname": shared_link.NETWORK_SWITCH,
         "user": host_properties.user,
         "init": True,
@@ -108,6 +110,7 @@ def _network_switch_service(plan: Plan, host_properties: DockerHostProperties) -
         "labels": container_labels(plan, shared_link.NETWORK_SWITCH, shared_link.NETWORK_SWITCH),
         "logging": {"driver": "json-file", "options": {"max-size": "1m"}},
         "networks": {"data": {"ipv4_address": shared_link.network_switch_address(plan)}},
+        "volumes": [_runner_pipe_mount(host_properties)],
     }
     return {shared_link.NETWORK_SWITCH: service}
 
@@ -154,11 +157,23 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
+        "volumes": [_runner_pipe_mount(host_properties)],
         "secrets": [
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
     }
     return service | ({"deploy": _GPU_REQUEST} if gets_gpu else {})
+
+
+def _runner_pipe_mount(host_properties: DockerHostProperties) -> dict[str, Any]:
+    """Return the bind mount of the runner pipe, at whose end of file the process of a container exits."""
+    return {
+        "type": "bind",
+        "source": str(host_properties.secrets_folder / RUNNER_PIPE_FILE),
+        "target": RUNNER_PIPE_PATH,
+        "read_only": True,
+        "bind": {"create_host_path": False},
+    }
 
 
 _GPU_REQUEST = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}

@@ -23,6 +23,7 @@ from compose.engines.containers.link_enforcement import LinkShaper
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.engines.containers.link_probes import probe_links
 from compose.engines.containers.throttling import read_cpu_throttling
+from compose.runs.host_program import run_host_program
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
 from compose.runs.supervisor import TrialFailed, TrialNodeRunner
 from compose.shaping.mechanisms import ChosenMechanisms
@@ -318,16 +319,8 @@ class NodeContainers(TrialNodeRunner):
     def _call_docker_compose(self, *subcommand_and_options: str) -> None:
         project, path = compose_project_name(self._plan), str(self._compose_path)
         command = ["docker", "compose", "--project-name", project, "--file", path, *subcommand_and_options]
-        # In a session of its own, so that Ctrl-C does not interrupt Compose between two containers.
-        try:
-            process = subprocess.run(  # noqa: S603 - our own arguments
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=COMPOSE_TIMEOUT_S,
-                start_new_session=True,
-            )
+        try:  # Ctrl-C does not reach the program, which it would interrupt between two containers
+            process = run_host_program(command, COMPOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
             raise DockerDaemonTimeout(
                 f"`docker compose {subcommand_and_options[0]}` did not finish within {COMPOSE_TIMEOUT_S:g} s; "

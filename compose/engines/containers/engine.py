@@ -5,9 +5,7 @@ Docker Compose starts and removes the containers.
 
 import os
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -20,9 +18,10 @@ from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEv
 from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
-from compose.runs.certificates import issue_certificates
+from compose.engines.containers.node_image.build import IMAGE_TAGS, build_node_image
 from compose.runs.interrupt import defer_stop_signals
-from compose.runs.labels import container_labels, secrets_folder_prefix
+from compose.runs.labels import container_labels
+from compose.runs.secrets_folder import open_secrets_folder
 from compose.runs.supervisor import LogTail, TrialSupervisor
 from compose.shaping.mechanisms import (
     FEATURE_TEST_COMMANDS,
@@ -36,10 +35,7 @@ from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
-from services.schema.errors import HostError
 
-IMAGE_TAGS = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
-BUILD_SCRIPT = Path(__file__).parents[3] / "images" / "build"
 DATA_PORT, CONTROL_PORT = 7000, 7001
 UNPRIVILEGED_USER = "10001:10001"  # uid:gid of the nodes when the runner is root
 START_INTERVAL_API_VERSION = (1, 44)  # first version of Docker's API with the health check option start_interval
@@ -73,7 +69,9 @@ class DockerEngine(TrialEngine):
     def __init__(self) -> None:
         """Create the engine without contacting Docker."""
         self._features: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
-        self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
+        # device -> tag; after the build, the tag with the hash of the image's sources
+        self.images: dict[str, str] = {**IMAGE_TAGS}
+        self._report_preparation: Callable[[str], None] = lambda _: None
 
     def missing_software(self) -> str | None:
         """Return the reason why this host can't run containers.
@@ -89,12 +87,12 @@ class DockerEngine(TrialEngine):
         return None if compose.returncode == 0 else "the Docker Compose plug-in (`docker compose`) is not installed"
 
     def prepare(self, preparation_observer: EnginePreparationObserver) -> None:
-        """Build the CPU image of the nodes.
+        """Build the CPU image of the nodes, unless it exists.
 
         The CUDA image is built when a trial plan needs it.
         """
-        preparation_observer.engine_preparation_started("node image")
-        self.images["cpu"] = _build_node_image("cpu")
+        self._report_preparation = preparation_observer.engine_preparation_started
+        self.images["cpu"] = build_node_image("cpu", self._report_preparation)
 
     def describe_engine_versions(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""
@@ -123,16 +121,15 @@ class DockerEngine(TrialEngine):
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run one trial in containers; see `TrialEngine.run_trial`."""
         if any(node.device == "cuda" for node in plan.nodes):
-            self.images["cuda"] = _build_node_image("cuda")  # immediate once the image exists
+            self.images["cuda"] = build_node_image("cuda", self._report_preparation)  # immediate once the image exists
         mechanisms = self.choose_shaping_mechanisms(plan)
         if "transport" in (mechanisms.delay, mechanisms.loss):
             plan = plan.model_copy(update={"delay_mechanism": "transport"})
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
-        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
+        with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
             with closing(docker.from_env()) as client:
-                host = read_host_properties(client, self.images, Path(secrets))
-            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            set_secrets_owner(Path(secrets), host.user)
+                host = read_host_properties(client, self.images, secrets_folder)
+            set_secrets_owner(secrets_folder, host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
@@ -164,26 +161,6 @@ class DockerEngine(TrialEngine):
                 image = self.images["cpu"]
                 self._features = probe_kernel_features(client, image, FEATURE_TEST_COMMANDS, probe_container_labels)
         return self._features
-
-
-def _build_node_image(device: str) -> str:
-    """Build the node image for a device and return the image's tag.
-
-    The tag contains the hash of the image's sources. The other tag, such as `ensayo-node:cpu`, may be moved by a build
-    from another checkout.
-
-    Raises:
-        HostError: the image can't be built on this host.
-    """
-    build = subprocess.run(  # noqa: S603 - our own script
-        [BUILD_SCRIPT, device], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
-    )
-    if build.returncode:
-        raise HostError(
-            f"the {device} image of the nodes could not be built; `images/build {device}` printed:\n"
-            f"{build.stderr.strip()}"
-        )
-    return build.stdout.split()[-1]
 
 
 def read_host_properties(

@@ -219,7 +219,7 @@ def probe_kernel_features(
     except DockerException as error:
         raise HostError(
             f"the kernel's traffic-control features could not be probed, because no container of image {image} could "
-            f"be started: {error}; `ensayo doctor` checks Docker, `make images` builds the image"
+            f"be started: {error}; `ensayo doctor` checks Docker, `ensayo images` builds the image"
         ) from error
     working_features = set()
     try:

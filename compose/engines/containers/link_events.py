@@ -35,10 +35,7 @@ class HelperReply(Protocol):
 
 @dataclass
 class _LinkEventBoundary:
-    """Beginning or end of a link event, with its times on the monotonic clock.
-
-    It is sent to helper containers.
-    """
+    """Beginning or end of a link event, as sent to helper containers, with its times on the monotonic clock."""
 
     number: int
     planned_at_s: float  # according to the plan

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from compose.engines.containers.link_enforcement import LinkShaper
 from compose.engines.containers.repeated_measurement import is_conclusive, repeat_until_conclusive, sleep_between_tries
-from compose.runs.supervisor import TrialFailed
+from compose.runs.supervisor import LinkProbeFailed, TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
     RateProbe,
@@ -78,7 +78,7 @@ def _probe_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> No
     All node pairs with a declared delay are measured, and a few pairs without delay.
 
     Raises:
-        TrialFailed: the round trips of some pairs differ from the declared ones by more than the plan allows.
+        LinkProbeFailed: the round trips of some pairs differ from the declared ones by more than the plan allows.
     """
     if shaper.mechanisms.delay == "transport":  # echoes are sent by helpers and do not pass the nodes' transport
         return
@@ -94,7 +94,7 @@ def _probe_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> No
     ]
     if failures:
         examples = "; ".join(failures[:MAX_REPORTED_PAIRS])
-        raise TrialFailed(
+        raise LinkProbeFailed(
             "measured round-trip times differ from the declared times by more than `fidelity.round_trip` allows: "
             f"{examples}; {BUSY_HOST_HINT}"
         )
@@ -166,7 +166,7 @@ def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
     carry. A flood that fails is repeated alone.
 
     Raises:
-        TrialFailed: a rate differs from the declared one by more than the plan allows.
+        LinkProbeFailed: a rate differs from the declared one by more than the plan allows.
     """
     tolerance, planned = shaper.plan.fidelity.rate_error, plan_rate_probes(shaper.plan)
     for kind, name, reason in planned.skipped:
@@ -179,7 +179,7 @@ def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
             tries = _repeat_rate_probe(shaper, node_addresses, flood, rate_bps)
             if abs(median(tries) / flood.rate_bps - 1) > tolerance:
-                raise TrialFailed(
+                raise LinkProbeFailed(
                     f"{flood.name}: {flood.describe_rate_mismatch(median(tries), shaper.plan.dilation)}; "
                     f"`fidelity.rate_error` allows {tolerance:.1%}; {BUSY_HOST_HINT}"
                 )

@@ -17,7 +17,7 @@ AcceptsValue = Callable[[float], bool]
 def is_conclusive(measured_values: Sequence[float], is_value_ok: AcceptsValue) -> bool:
     """Return whether enough values have been measured to stop measuring.
 
-    This is so if the median of the values is accepted, or if more values can't make it acceptable.
+    Enough have been measured if their median is accepted, or if no further values can make the median acceptable.
     """
     rejected = sum(not is_value_ok(value) for value in measured_values)
     return is_value_ok(median(measured_values)) or rejected > MAX_TRIES // 2 or len(measured_values) >= MAX_TRIES

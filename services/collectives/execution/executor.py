@@ -74,7 +74,7 @@ class _PartialSumsFirstSendLock:
     def try_acquire(self, operation_index: int, operation: RankSendOrReceive) -> bool:
         """Try to give the send lock to an operation, and return whether the operation gets it.
 
-        If not, it waits until `release` returns `operation_index`.
+        An operation without the lock waits until `release` returns `operation_index`.
         """
         if self._owner is None:
             self._owner = operation_index

@@ -118,9 +118,26 @@ def test_six_columns_are_enough(table: Callable[[str], Path]) -> None:
     )
 
 
+def test_a_row_without_accelerators_counts_its_hosts(table: Callable[[str], Path]) -> None:
+    """Zero accelerators are valid where the row has its number of hosts; a count of processors has its unit beside."""
+    path = table(
+        f"{HEADER},nodes,unit\nbert,We,cpus,Xeon,0,50,4,\nbert,We,more,Xeon,16,30,8,processors\nbert,We,box,H100,8,5,1,\n"
+    )
+
+    rows = read_results_csv(path).rows
+
+    assert [(row.accelerator_count, row.unit, row.family) for row in rows] == [
+        (4, "hosts", "Xeon (hosts)"), (16, "processors", "Xeon (processors)"), (8, "accelerators", "H100"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
+        (
+            f"{HEADER},unit\nbert,We,box,H100,8,5,chips\n",
+            [":2: unit: should be accelerators, processors or hosts, not 'chips'"],
+        ),
         ("", [f":1: {', '.join(HEADER.split(','))}: column is missing; required are "]),
         (HEADER, [":2: no row below the header"]),
         (HEADER.replace("minutes", "mins"), [":1: minutes: column is missing"]),

@@ -8,14 +8,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
+from analysis.mlperf.chapters.systems import systems_chapter
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.results import MlperfResults
+from analysis.mlperf.reading.results import MlperfResults, OmittedResult
 from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, compute_score_of_runs, read_mlperf_run
+from analysis.mlperf.rule_sets.rounds import PUBLISHED_RULE_SET, RULE_SETS
+from analysis.mlperf.study import make_mlperf_study
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -104,6 +108,11 @@ def nan_accuracy(text: str) -> str:
 def without_batch_size(text: str) -> str:
     """The log of a run that does not say its batch."""
     return "".join(line for line in text.splitlines(keepends=True) if '"global_batch_size"' not in line)
+
+
+def without_initialised_tensors(text: str) -> str:
+    """The log of a run that does not list the tensors that it initialised."""
+    return "".join(line for line in text.splitlines(keepends=True) if '"weights_initialization"' not in line)
 
 
 def without_space_after_token(key: str) -> Edit:
@@ -260,7 +269,14 @@ def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..
     results = read_round(folder)
 
     assert len(results.rows) == 1
-    assert results.omissions == ("Acme/results/box-POWER/ssd: has the same runs as the folder Acme/results/box/ssd",)
+    assert results.omissions == (
+        OmittedResult(
+            "Acme/results/box-POWER/ssd",
+            "has the same runs as the folder Acme/results/box/ssd",
+            "with runs that are listed twice",
+        ),
+    )
+    assert results.omission_summary == "1 of 2 results left out: 1 with runs that are listed twice"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +284,14 @@ def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..
     [
         ({"division": "open"}, "its division is open, not closed"),
         ({"number_of_nodes": "two"}, "box.json: number_of_nodes should be a whole number at least 1, not 'two'"),
-        ({"accelerators_per_node": 0}, "box.json: accelerators_per_node should be a whole number at least 1, not '0'"),
+        (
+            {"accelerators_per_node": -1},
+            "box.json: accelerators_per_node should be a whole number at least 0, not '-1'",
+        ),
+        (
+            {"accelerators_per_node": 0, "host_processors_per_node": "two"},
+            "box.json: host_processors_per_node should be a whole number at least 1, not 'two'",
+        ),
         ({"accelerator_model_name": ""}, "box.json: accelerator should be a word or more"),
         (None, "systems/box.json cannot be read"),
     ],
@@ -288,7 +311,8 @@ def test_a_system_with_an_invalid_description_is_left_out_with_its_reason(
 
     assert [row.system for row in results.rows] == ["sound"]
     assert len(results.omissions) == 1
-    assert results.omissions[0].startswith(f"Acme/results/box/ssd: {reason}")
+    assert results.omissions[0].path == "Acme/results/box/ssd"
+    assert results.omissions[0].reason.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -400,3 +424,88 @@ def test_four_runs_of_u_net_may_fail() -> None:
     assert compute_score_of_runs(forty, benchmark_name="unet3d").minutes == pytest.approx(sum(range(5, 37)) / 32)
     with pytest.raises(NoScoreError, match="4 of 40 runs do not count, at most 1 may fail"):
         compute_score_of_runs(forty, benchmark_name="ssd")
+
+
+def test_a_system_without_accelerators_counts_its_processors(write_submission: Callable[..., Path]) -> None:
+    """A CPU-only system is a valid system: two hosts with two processors each."""
+    folder = write_submission(EXTRA_MINUTES[:5])
+    processors = {"accelerators_per_node": "0", "accelerator_model_name": "", "host_processors_per_node": "2"}
+    model = {"host_processor_model_name": "Intel(R) Xeon(R) Platinum 8480+"}
+    (folder.parents[2] / "systems" / "box.json").write_text(json.dumps(DESCRIPTION | processors | model))
+
+    (result,) = read_round(folder).rows
+
+    assert (result.accelerator_count, result.unit, result.nodes) == (4, "processors", 2)
+    assert result.accelerator == "Intel(R) Xeon(R) Platinum 8480+"
+    assert result.family == "Xeon Platinum 8480+ (processors)"
+
+
+def test_a_system_without_accelerators_and_processors_counts_its_hosts(write_submission: Callable[..., Path]) -> None:
+    folder = write_submission(EXTRA_MINUTES[:5])
+    change = {"accelerators_per_node": 0, "host_processor_model_name": "Xeon"}
+    (folder.parents[2] / "systems" / "box.json").write_text(json.dumps(DESCRIPTION | change))
+
+    (result,) = read_round(folder).rows
+
+    assert (result.accelerator_count, result.unit) == (2, "hosts")
+
+
+def test_a_result_with_fewer_runs_than_its_rules_ask_for_says_so(write_submission: Callable[..., Path]) -> None:
+    """RetinaNet needs five runs."""
+    (result,) = read_round(write_submission(EXTRA_MINUTES[:3])).rows
+
+    assert result.remarks == "3 runs, the rules ask for 5"
+
+
+def test_a_published_result_is_accepted_without_the_check(write_submission: Callable[..., Path]) -> None:
+    """Two runs have no batch size, which the rules require; their times were published all the same."""
+    folder = write_submission(EXTRA_MINUTES[:5], {1: without_batch_size, 3: damaged, 4: aborted})
+
+    with pytest.raises(UserError, match="3 of 5 runs do not count"):
+        read_round(folder)
+    (result,) = read_round_folder(folder.parents[3], PUBLISHED_RULE_SET).rows
+
+    assert (result.rules, result.runs_not_counted, result.note) == (
+        "published", 1, "result_4.txt ended aborted: counted as the slowest run",
+    )  # fmt: skip
+    assert result.minutes == pytest.approx(read_minutes(folder, (0, 1, 2, 3))[1:].mean())
+
+
+def read_minutes(folder: Path, run_numbers: tuple[int, ...]) -> np.ndarray:
+    """The sorted minutes of some runs of a folder."""
+    logs = [mllog.read_log(folder / f"result_{number}.txt") for number in run_numbers]
+    return np.array(sorted(read_mlperf_run(log, PUBLISHED_RULE_SET).minutes for log in logs))
+
+
+def test_the_folder_name_chooses_the_rules_of_its_round(write_submission: Callable[..., Path]) -> None:
+    """Logs do not name their round: round 2.1 requires the tensors that were initialised, and round 4.1 does not."""
+    folder = write_submission(EXTRA_MINUTES[:5], dict.fromkeys(range(5), without_initialised_tensors)).parents[3]
+    named = folder.rename(folder.parent / "training_results_v2.1")
+
+    with pytest.raises(UserError) as raised:
+        read_round_folder(named)
+
+    assert "training_results_v2.1: 1 of 1 result left out: 1 with runs of which the log has no" in str(raised.value)
+    assert "rules of round 2.1, detected from the folder name training_results_v2.1" in str(raised.value)
+    assert read_round_folder(named, RULE_SETS["4.1"]).rows[0].rules == "4.1"
+
+
+def test_omitted_results_are_counted_by_reason_at_the_top(write_submission: Callable[..., Path]) -> None:
+    """A report about half of a round must not look like a report about the round."""
+    folder = write_submission(EXTRA_MINUTES[:5])
+    for number in range(3):
+        copied = shutil.copytree(folder, folder.parents[1] / f"open{number}" / "ssd")
+        (copied / "result_0.txt").write_text(lengthened((folder / "result_0.txt").read_text(), 1.0 + number))
+        description = DESCRIPTION | {"division": "open"}
+        (folder.parents[2] / "systems" / f"open{number}.json").write_text(json.dumps(description))
+    missing = shutil.copytree(folder, folder.parents[1] / "undescribed" / "ssd")
+    (missing / "result_0.txt").write_text(lengthened((folder / "result_0.txt").read_text(), 9.5))
+
+    results = read_round(folder)
+
+    assert results.omission_summary == (
+        "4 of 5 results left out: 3 of the open division, 1 without a readable json file"
+    )
+    assert f"1 result of 1 workload. {results.omission_summary}. Rules of round 4.1, " in (
+        systems_chapter(make_mlperf_study(results)).finding
+    )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.balance import _make_chosen_count_cells, accelerator_choice_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
-from analysis.mlperf.chapters.families import compare_within_families
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
@@ -29,11 +29,13 @@ from analysis.mlperf.forecasts import (
     fit_law_to_each_series,
     has_enough_sizes_to_fit,
 )
+from analysis.mlperf.reading.accelerators import software_stack
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH as SHIPPED_RESULTS
-from analysis.mlperf.reading.results import MlperfResults, read_results_csv
+from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
 from analysis.mlperf.series import (
     APPENDIX_SERIES_PATH,
     V5_0_SERIES_PATH,
+    describe_scopes,
     read_series_csv,
     read_shipped_series,
     shipped_scaling_series,
@@ -245,15 +247,62 @@ def test_without_draws_there_is_no_interval() -> None:
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
+    """A family is a kind of accelerator of one submitter with one software stack."""
     (bert,) = [workload for workload in make_mlperf_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    references = {own[0].reference.accelerator: own for own in compare_within_families(bert)}
+    families = {(family.reference.family, family.scope): family for family in bert.families}
+    largest = families["H100 SXM", "NVIDIA pytorch"].systems[-1]
 
-    assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
-    assert (
-        max(compared.efficiency for compared in references["NVIDIA H100-SXM5-80GB"]) < 1.1
-    )  # 24 by the study's reference
-    assert "NVIDIA Blackwell GPU (B200-SXM-180GB)" not in references  # one size alone
+    assert [each.result.accelerator_count for each in families["H100 SXM", "NVIDIA pytorch"].systems] == [8, 64, 3472]
+    assert largest.efficiency == pytest.approx(
+        (largest.reference.minutes / largest.result.minutes) / (3472 / 8)
+    )  # 1.77 by the study's reference
+    assert families["H100 SXM", "mixed"].reference.accelerator_count == 4
+    assert not [kind for kind, _ in families if kind.startswith("B200")]  # one size alone
+
+
+def result(submitter: str, count: int, minutes: float, accelerator: str = "B200", **fields: str) -> MlperfResult:
+    return MlperfResult(
+        benchmark="ssd", submitter=submitter, system=f"{accelerator}-{count}", accelerator=accelerator,
+        accelerator_count=count, minutes=minutes, **fields,
+    )  # fmt: skip
+
+
+def test_a_system_is_compared_with_its_submitters_own_systems_before_those_of_others() -> None:
+    """Against a faster system of eight accelerators of another submitter, 128 B200 seem to scale badly."""
+    rows = (
+        result("One", 8, 10.0), result("Two", 8, 26.0), result("Two", 128, 4.7), result("Three", 64, 2.0),
+        result("Two", 256, 3.0, framework="TensorFlow"),
+    )  # fmt: skip
+    (workload,) = make_mlperf_study(MlperfResults(rows, "mine.csv")).workloads
+
+    assert workload.family_efficiency(rows[2]) == (pytest.approx(26 / 4.7 / 16), "Two")
+    assert workload.family_efficiency(rows[3]) == (pytest.approx(26 / 2.0 / 8), "mixed")
+    assert workload.family_efficiency(rows[4]) == (pytest.approx(26 / 3.0 / 32), "mixed")
+    assert workload.family_efficiency(rows[0]) == (None, "")  # no smaller system of the same kind
+
+
+def test_a_system_without_accelerators_is_no_reference_for_accelerators() -> None:
+    """Its processors cannot be counted against accelerators, however few they are."""
+    rows = (result("One", 1, 500.0, "Xeon", unit="processors"), result("One", 8, 10.0), result("One", 16, 6.0))
+    (workload,) = make_mlperf_study(MlperfResults(rows, "mine.csv")).workloads
+
+    assert workload.reference == rows[1]
+    assert [family.reference for family in workload.families] == [rows[1]]
+
+
+@pytest.mark.parametrize(
+    ("framework", "stack"),
+    [
+        ("PyTorch NVIDIA Release 24.09", "pytorch"),
+        ("NVIDIA PYTORCH", "pytorch"),
+        ("NGC Pytorch 24.09, NGC HugeCTR 24.09, NVIDIA Nemo 24.09", "hugectr + nemo + pytorch"),
+        ("Own Framework 1.2.3", "own framework"),
+        ("", ""),
+    ],
+)
+def test_a_software_stack_has_one_name_for_all_spellings_and_versions(framework: str, stack: str) -> None:
+    assert software_stack(framework) == stack
 
 
 def test_results_of_a_user_have_no_shipped_series() -> None:
@@ -448,3 +497,20 @@ def benchmark_rows() -> pd.DataFrame:
     write_chapter = accelerator_choice_chapter(make_mlperf_study(read_results_csv()))
     assert write_chapter is not None
     return write_chapter.tables[0].data
+
+
+def test_every_chapter_on_series_states_whether_a_series_is_mixed(write_chapter: WriteChapter) -> None:
+    """The shipped sizes were built by several submitters; a reader must not take E' for one system that grows."""
+    for make_chapter in (accelerator_choice_chapter, scaling_laws_chapter, extrapolation_chapter):
+        paragraphs = write_chapter(make_chapter).paragraphs
+        assert any("have mixed submitters or software: BERT, " in text for text in paragraphs), make_chapter
+
+
+def test_the_series_of_one_submitter_is_named() -> None:
+    series = {each.name: each for each in read_series_csv(V5_0_SERIES_PATH)}
+    rgat, dlrm = series["R-GAT"], series["DLRM-DCNv2"]
+
+    assert describe_scopes([rgat]).endswith(" have one submitter and software: R-GAT (NVIDIA dgl).")
+    assert describe_scopes([dlrm, replace(rgat, scope="mixed")]).endswith(
+        "(HPE dgl + hugectr + nemo + pytorch); mixed submitters or software: R-GAT."
+    )

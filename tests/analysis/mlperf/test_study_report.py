@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN_TEXT, make_data_sources_chapter
-from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, read_results_csv
+from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, OmittedResult, read_results_csv
 from analysis.mlperf.report import make_chapters, write_mlperf_report
 from analysis.mlperf.study import make_mlperf_study
 from analysis.reading import parallel as cores
@@ -124,7 +124,11 @@ def test_names_from_submissions_are_escaped_on_the_page(tmp_path: Path) -> None:
     """Descriptions of systems may contain any text."""
     row = read_results_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
     strange = make_mlperf_study(
-        MlperfResults((row,), "some.csv", ("a <i>folder</i>: its division is open, not closed",))
+        MlperfResults(
+            (row,),
+            "some.csv",
+            (OmittedResult("a <i>folder</i>", "its division is open, not closed", "of the <i>open</i> division"),),
+        )
     )
 
     page = write_mlperf_report(strange, make_chapters(strange), tmp_path).read_text()

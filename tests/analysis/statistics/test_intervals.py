@@ -1,37 +1,58 @@
-"""Confidence intervals: their coverage, both sides of a ratio, and runs that missed their target."""
+"""Confidence intervals: agreement with SciPy and with the paired test, both sides of a ratio, and missed targets.
+
+`test_coverage` simulates how often they contain the true value.
+"""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import bootstrap
+from scipy.stats import ttest_1samp, ttest_ind
 
-from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS, confidence_interval, ratio_interval, resample_olympic_means
 from analysis.statistics.centre import median_of_maybe_infinite, olympic_mean
+from analysis.statistics.intervals import confidence_interval, draw_mean_times, percentile_interval, ratio_interval
+from analysis.statistics.paired_comparison import compare_times_by_seed
 
 TIMES = arrays(float, st.integers(2, 8), elements=st.floats(0.5, 50))
+SPREAD = np.array([8.0, 10.0, 13.0, 9.0, 11.0])
 
 
-def is_sensitive_to_single_runs(runs: np.ndarray) -> bool:
-    """Whether leaving out a run changes the mean; an olympic mean ignores a run that alone is lowest."""
-    return bool(np.ptp([olympic_mean(np.delete(runs, index)) for index in range(runs.size)]) > 1e-9)
+def test_intervals_equal_those_of_scipy_for_log_times() -> None:
+    """One group, pairs, and two groups with unequal spreads (Welch)."""
+    other = np.array([5.0, 4.0, 4.6, 5.2])
+    one = ttest_1samp(np.log(SPREAD), 0).confidence_interval()
+    pairs = ttest_1samp(np.log(SPREAD[:4] / other), 0).confidence_interval()
+    welch = ttest_ind(np.log(SPREAD), np.log(other), equal_var=False).confidence_interval()
+
+    assert confidence_interval(SPREAD) == pytest.approx(tuple(np.exp(one)))
+    assert ratio_interval(SPREAD[:4], other, paired=True) == pytest.approx(tuple(np.exp(pairs)))
+    assert ratio_interval(SPREAD, other) == pytest.approx(tuple(np.exp(welch)))
 
 
 @settings(max_examples=20, deadline=None)
 @given(values=TIMES, factor=st.floats(0.1, 10))
-@example(values=np.array([1.0, *[1.54184539] * 5]), factor=0.1015625)
-def test_an_interval_lies_within_the_runs_and_scales_with_their_unit(values: np.ndarray, factor: float) -> None:
+def test_an_interval_contains_the_geometric_mean_and_scales_with_the_unit(values: np.ndarray, factor: float) -> None:
     interval = confidence_interval(values)
     in_other_units = confidence_interval(values * factor)
 
     assert interval is not None
-    assert in_other_units is not None
-    assert values.min() - 1e-9 <= interval[0] <= interval[1] <= values.max() + 1e-9
+    assert interval[0] * (1 - 1e-9) <= np.exp(np.log(values).mean()) <= interval[1] * (1 + 1e-9)
     assert in_other_units == pytest.approx(tuple(end * factor for end in interval))
+
+
+@settings(max_examples=40, deadline=None)
+@given(times=arrays(float, (2, 5), elements=st.floats(0.5, 50)), step=st.sampled_from([0.0, 0.25]))
+def test_an_interval_contains_one_where_the_paired_test_finds_no_difference(times: np.ndarray, step: float) -> None:
+    """Interval and p-value are printed side by side, so they must not contradict each other."""
+    comparison = compare_times_by_seed(*times, (step, step))
+
+    assert comparison.interval is not None
+    low, high = comparison.interval
+    if abs(comparison.p_value - 0.05) > 1e-6:
+        assert (low <= 1 <= high) == (comparison.p_value > 0.05)
 
 
 @settings(max_examples=20, deadline=None)
@@ -41,64 +62,56 @@ def test_a_strategy_compared_with_itself_is_exactly_as_fast(values: np.ndarray) 
     assert ratio_interval(values, values, paired=True) == pytest.approx((1, 1))
 
 
-@settings(max_examples=40, deadline=None)
-@given(above=TIMES, below=TIMES, paired=st.booleans())
-def test_intervals_equal_those_of_scipy(above: np.ndarray, below: np.ndarray, *, paired: bool) -> None:
-    """Paired and unpaired, wherever BCa is defined."""
-    below = np.resize(below, above.size) if paired else below
-    assume(is_sensitive_to_single_runs(above) and is_sensitive_to_single_runs(below))
-    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        scipy_interval = bootstrap(
-            (above, below), lambda x, y, axis: olympic_mean(x) / olympic_mean(y),
-            n_resamples=BOOTSTRAP_DRAWS, paired=paired, vectorized=True, method="BCa", rng=np.random.default_rng(0),
-        ).confidence_interval  # fmt: skip
-    assume(np.isfinite(scipy_interval).all())
-
-    assert ratio_interval(above, below, paired=paired) == pytest.approx(tuple(scipy_interval), rel=1e-12)
-
-
-def test_the_interval_of_a_ratio_has_its_nominal_coverage() -> None:
-    """Ten runs a side at 10 % spread, 150 times; bootstraps of ten runs cover a little less than 95 %."""
-    generator = np.random.default_rng(1)
-    runs = np.exp(0.1 * generator.standard_normal((150, 2, 10)))
-
-    intervals = [ratio_interval(2 * base, our_times) for base, our_times in runs]
-
-    assert 0.88 <= np.mean([low <= 2 <= high for low, high in filter(None, intervals)]) <= 0.99
-
-
 def test_both_sides_of_a_ratio_widen_its_interval() -> None:
-    spread, exact = np.array([9.0, 10.0, 10.5, 11.0, 9.5]), np.full(5, 10.0)
+    exact = np.full(5, 10.0)
 
-    spread_on_both_sides, spread_above = ratio_interval(spread, spread[::-1]), ratio_interval(spread, exact)
+    (low_of_both, high_of_both), (low, high) = (ratio_interval(SPREAD, each) or () for each in (SPREAD[::-1], exact))
 
-    assert spread_on_both_sides is not None
-    assert spread_above is not None
-    assert spread_on_both_sides[1] - spread_on_both_sides[0] > 1.2 * (spread_above[1] - spread_above[0])
+    assert high_of_both - low_of_both > 1.1 * (high - low)
 
 
-def test_runs_of_the_same_seeds_are_resampled_together() -> None:
-    """A fast seed is fast for both strategies: resampled as pairs their ratio does not vary, otherwise it does."""
-    base = np.array([8.0, 10.0, 13.0, 9.0, 11.0])
+def test_means_of_the_same_seeds_are_drawn_together() -> None:
+    """A fast seed is fast for both strategies: drawn as pairs their ratio does not vary, otherwise it does."""
+    as_pairs, independently = (
+        draw_mean_times([SPREAD, SPREAD / 2], paired=paired, rounding_steps=[0.0, 0.0]) for paired in (True, False)
+    )
 
-    as_pairs, independently = (resample_olympic_means([base, base / 2], paired=paired) for paired in (True, False))
-
+    assert as_pairs is not None
+    assert independently is not None
     assert np.allclose(as_pairs[:, 0] / as_pairs[:, 1], 2)
     assert np.ptp(independently[:, 0] / independently[:, 1]) > 0.5
 
 
-def test_a_missed_run_makes_the_upper_end_infinite() -> None:
-    """Of four runs the olympic mean drops one miss; a resample may contain two."""
-    low, high = confidence_interval(np.array([1.0, 2.0, 3.0, math.inf])) or (0.0, 0.0)
+@pytest.mark.parametrize("step", [0.0, 4.0])
+def test_the_central_draws_of_a_mean_are_its_interval(step: float) -> None:
+    """Rounding adds to the spread of the draws; the interval uses the larger of the two."""
+    draws, interval = draw_mean_times([SPREAD], paired=False, rounding_steps=[step]), confidence_interval(SPREAD, step)
 
-    assert 1 <= low < 3
-    assert math.isinf(high)
+    assert draws is not None
+    assert interval is not None
+    low, high = percentile_interval(draws[:, 0])
+    assert low < 1.03 * interval[0]
+    assert high > 0.97 * interval[1]
+    assert step or (low, high) == pytest.approx(interval, rel=0.03)
 
 
-def test_a_single_run_has_no_interval() -> None:
-    assert confidence_interval(np.array([3.0])) is None
-    assert ratio_interval(np.array([3.0]), np.array([1.0])) is None
-    assert ratio_interval(np.array([3.0]), np.array([1.0, 2.0, 1.5])) is not None
+def test_times_that_were_rounded_to_the_same_evaluation_are_not_exact() -> None:
+    equal = np.full(5, 10.0)
+
+    assert confidence_interval(equal) == pytest.approx((10, 10))
+    low, high = confidence_interval(equal, 2.0) or (0.0, 0.0)
+    assert low < 9
+    assert high > 11
+
+
+@pytest.mark.parametrize("times", [[3.0], [1.0, 2.0, 3.0, math.inf]])
+def test_a_single_run_or_a_missed_target_gives_no_interval(times: list[float]) -> None:
+    """One run has no spread, and the time of a run that missed its target is unknown."""
+    runs, others = np.array(times), np.array([1.0, 2.0, 1.5])
+
+    assert confidence_interval(runs) is None
+    assert ratio_interval(runs, others) is ratio_interval(others, runs) is None
+    assert draw_mean_times([others, runs], paired=False, rounding_steps=[0.0, 0.0]) is None
 
 
 def test_the_median_ranks_missed_runs_last() -> None:

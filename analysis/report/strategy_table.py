@@ -1,0 +1,141 @@
+"""Table of strategies of a report: time, speedup, efficiency and quality of every group of trials, with intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.metrics.quality_comparison import choose_quality_metric
+from analysis.metrics.speedup import SpeedupPoint
+from analysis.metrics.strategy_comparison import FasterAnswer, StrategyTimeGap, compare_group_pairs, find_group_time_gap
+from analysis.report.wording import (
+    NO_VALUE,
+    format_interval,
+    format_number,
+    format_percentage,
+    format_percentage_interval,
+)
+from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
+from analysis.statistics.intervals import confidence_interval, mean_interval
+
+NOT_MEASURED = str(FasterAnswer.NOT_MEASURED)
+SAMPLES_PER_TIME = 1000  # samples whose time is shown where times to the target are unknown
+
+
+@dataclass(frozen=True)
+class StrategyRow:
+    """Row of the table of strategies: the texts of its cells."""
+
+    group: TrialGroup
+    time: str
+    speedup: str
+    efficiency: str
+    factors: str  # hardware × statistical efficiency
+    quality: str
+    is_faster: str  # whether the group is faster than the reference
+
+
+@dataclass(frozen=True)
+class StrategyTable:
+    """Table of strategies, with the headings that depend on the run."""
+
+    time_heading: str
+    quality_heading: str
+    rows: tuple[StrategyRow, ...]
+
+
+def make_strategy_table(summary: RunSummary) -> StrategyTable:
+    """Return the table of strategies of a run, one row per group of trials in the order of the scenario.
+
+    The reference of a row is the first strategy of the scenario that ran with its swept values and workers. If a single
+    strategy ran, it is the first combination of swept values on as many workers.
+    """
+    groups = summary.trial_groups
+    time_metric = choose_time_metric(groups)
+    metric = choose_quality_metric(groups)
+    points = {
+        (curve.strategy, curve.condition, point.workers): point for curve in summary.curves for point in curve.points
+    }
+    references = {group.name: _find_reference(group, groups) for group in groups}
+    # Strategies in the same case have the p-values of the sentences on the fastest strategies.
+    pairs = [(reference, group) for group in groups if (reference := references[group.name]) and reference is not group]
+    gaps = (*summary.strategy_time_gaps, *compare_group_pairs(pairs))
+    rows = tuple(
+        StrategyRow(
+            group,
+            _format_time(group, time_metric),
+            *_format_efficiencies(points.get((group.strategy, group.condition, group.workers))),
+            _format_quality(group, metric),
+            _answer_is_faster(group, references[group.name], gaps),
+        )
+        for group in groups
+    )
+    is_to_target = time_metric == "time_to_target"
+    return StrategyTable(
+        f"s to {summary.target}" if is_to_target else f"s per {SAMPLES_PER_TIME:,} samples", metric or "quality", rows
+    )
+
+
+def _format_time(group: TrialGroup, time_metric: TimeMetric) -> str:
+    """Return the olympic mean of the times with its interval, or how many runs missed the target."""
+    missed = sum(trial.time_to_target_s is None for trial in group.trials) if time_metric == "time_to_target" else 0
+    factor = SAMPLES_PER_TIME if time_metric == "time_to_samples" else 1
+    times_s = factor * group.trial_times_s(time_metric)
+    missed_text = f" (missed in {missed} of {len(group.trials)})" if missed else ""
+    if not times_s.all():
+        return "0"
+    interval = confidence_interval(times_s, group.time_rounding_s(time_metric))
+    return f"{format_number(factor * group.mean_time_s(time_metric))}{format_interval(interval)}{missed_text}"
+
+
+def _format_efficiencies(point: SpeedupPoint | None) -> tuple[str, str, str]:
+    """Return speedup, efficiency, and the factors of the efficiency as texts."""
+    if point is None:
+        return (NO_VALUE, NO_VALUE, NO_VALUE)
+    factors = NOT_MEASURED
+    if point.statistical_efficiency is not None:
+        hardware, statistical = map(format_percentage, (point.hardware_efficiency, point.statistical_efficiency))
+        factors = f"{hardware} {TIMES_SIGN} {statistical}"
+    efficiency = f"{format_percentage(point.efficiency)}{format_percentage_interval(point.efficiency_ci)}"
+    return (f"{format_number(point.speedup)}{format_interval(point.speedup_ci)}", efficiency, factors)
+
+
+def _format_quality(group: TrialGroup, metric: str | None) -> str:
+    values = (
+        np.array([trial.final[metric] for trial in group.trials if metric in trial.final]) if metric else np.array([])
+    )
+    if not values.size:
+        return NOT_MEASURED
+    return f"{format_number(float(values.mean()))}{format_interval(mean_interval(values))}"
+
+
+def _find_reference(group: TrialGroup, trial_groups: Sequence[TrialGroup]) -> TrialGroup | None:
+    """Return the first group with the same workers and swept values, or with the same workers if one strategy ran.
+
+    None for a baseline, or without another such group.
+    """
+    candidates = [other for other in trial_groups if other.workers == group.workers and not other.is_baseline]
+    if len({other.strategy for other in trial_groups if not other.is_baseline}) > 1:
+        candidates = [other for other in candidates if other.condition == group.condition]
+    return candidates[0] if len(candidates) > 1 and not group.is_baseline else None
+
+
+def _answer_is_faster(group: TrialGroup, reference: TrialGroup | None, gaps: Sequence[StrategyTimeGap]) -> str:
+    """Return whether a group is faster than its reference, with the interval of the ratio of their times.
+
+    The ratio is time of the reference / time of the group: above 1 means faster.
+    """
+    if reference is None:
+        return NO_VALUE
+    if group is reference:
+        return "reference"
+    gap = find_group_time_gap(group, reference, gaps)
+    if gap is None:
+        return NOT_MEASURED
+    ratio, interval = gap.comparison.ratio, gap.comparison.interval
+    if gap.faster.name != group.name:
+        ratio, interval = 1 / ratio, (1 / interval[1], 1 / interval[0]) if interval else None
+    factor = f": {format_number(ratio)}{TIMES_SIGN}{format_interval(interval)}" if 0 < ratio < np.inf else ""
+    compared_with = reference.condition if reference.strategy == group.strategy else reference.strategy
+    return f"{gap.answer_is_faster(group)}{factor} vs {compared_with}"
