@@ -48,7 +48,7 @@ def predict_trials(
 
     The data frame has one row per trial; a trial that switches its strategy has a second row for the phase after the
     switch. Column names end with the unit; times are virtual seconds, except `training_wall_s`, the time on this host.
-    Each swept key has a column.
+    Each swept key has a column. `why_estimated` states why no closed form describes the step, and is empty if one does.
 
     Args:
         scenario: name of a shipped scenario, path of a scenario file, dict with the content of a scenario file, or
@@ -90,10 +90,11 @@ def _trial_rows(plan: Plan) -> Iterator[dict[str, Any]]:
         yield trial | {"phase": "after switch"} | _phase_times(plan.second_phase) | swept_values
 
 
-def _phase_times(phase: Plan | PostSwitchPhasePlan) -> dict[str, float]:
+def _phase_times(phase: Plan | PostSwitchPhasePlan) -> dict[str, float | str]:
     return {
         "compute_s": phase.predicted.compute_s,
         "exchange_s": phase.predicted.exchange_s,
         "step_s": phase.predicted.step_s,
+        "why_estimated": phase.predicted.inapplicable_reason,
         "sent_bytes_per_step": sum(phase.bytes_per_step.values()),
     }

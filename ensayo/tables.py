@@ -41,12 +41,11 @@ def plan_table(plans: Sequence[Plan]) -> Table:
         if plan.second_phase:
             table.add_row(*_format_second_phase_row(plan.second_phase))
     total_s = sum(plan.estimated_training_wall_s for plan in plans)
-    summary = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
-    table.caption = "\n".join((summary, *_describe_trials_without_closed_form(plans)))
+    table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
     return table
 
 
-def _describe_trials_without_closed_form(plans: Sequence[Plan]) -> Iterable[str]:
+def unpredicted_trial_lines(plans: Sequence[Plan]) -> Iterable[str]:
     """Yield, for each reason, the trials whose predicted time is an estimate that is compared with nothing."""
     trials_by_reason = defaultdict[str, list[str]](list)
     for plan in plans:

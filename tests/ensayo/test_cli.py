@@ -87,6 +87,18 @@ def test_every_broken_scenario_is_reported_and_valid_ones_are_counted(
     assert printed.err == "".join(path.with_suffix(".txt").read_text() for path in broken)
 
 
+def test_plan_states_why_no_closed_form_describes_a_trial() -> None:
+    """Lost packets are sent again, which no closed form contains."""
+    exact = output_of("plan", "smoke", "--engine", "simulated")
+    lossy = output_of(
+        "plan", "smoke", "--engine", "simulated", "--set", "cluster.worker.loss={kind: independent, share: 0.01}"
+    )
+
+    mark = "no closed form for 000, 001, 002: packets are lost or have jitter; their times are estimates"
+    assert "packets are lost" not in exact
+    assert mark in lossy.splitlines()
+
+
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_virtual_time_needs_workers_that_are_paced(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

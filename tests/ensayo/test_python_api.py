@@ -246,6 +246,15 @@ def test_a_plan_has_a_column_per_swept_key_and_a_row_per_phase() -> None:
     assert list(switching["steps"].isna()) == [False, True] * 2
 
 
+def test_a_plan_states_which_steps_are_only_estimated() -> None:
+    """Lost packets are sent again, which no closed form contains."""
+    exact = ensayo.plan(SHORT_DOCUMENT, "simulated")
+    lossy = ensayo.plan(SHORT_DOCUMENT, "simulated", {"cluster.worker.loss": {"kind": "independent", "share": 0.01}})
+
+    assert set(exact["why_estimated"]) == {""}
+    assert lossy.loc[~lossy["baseline"], "why_estimated"].str.contains("packets are lost").all()
+
+
 def test_the_wall_time_of_a_plan_is_known_only_for_real_nodes() -> None:
     """The wall time of trials in virtual time is not predicted; 0 would look like a prediction."""
     assert ensayo.plan(SHORT_DOCUMENT, "simulated")["training_wall_s"].isna().all()
