@@ -79,7 +79,7 @@ class RunStopwatch:
         if log_event["key"] == "run_stop":
             self._training_end_s = time.monotonic()
 
-    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, pause_s: float) -> None:
         """Ignore disturbances: no trial of the benchmark is repeated."""
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:  # noqa: ARG002 - the same for all trials

@@ -49,7 +49,9 @@ def run_trials(
         typer.Argument(help="name of a shipped scenario, or path of a scenario file", metavar="SCENARIO"),
     ] = None,
     engine: EngineOption = None,
-    runs_folder: RunsFolderOption = Path("runs"),
+    runs_folder: Annotated[
+        Path | None, typer.Option("--runs", help="folder in which run folders are created; default: runs")
+    ] = None,
     settings: SettingsOption = None,
     attempts: Annotated[
         int | None,
@@ -63,7 +65,7 @@ def run_trials(
         Path | None,
         typer.Option(
             "--resume",
-            help="continue an interrupted run, with its scenario, settings and engine",
+            help="folder of an interrupted run to continue, with its scenario, settings and engine",
             exists=True,
             file_okay=False,
             metavar="RUN",
@@ -82,9 +84,10 @@ def run_trials(
         if resumed_run is None:
             given = parse_key_value_settings(settings) | ({} if attempts is None else {"attempts": str(attempts)})
             path = find_scenario(_require_scenario(scenario))
-            rehearsal = rehearse(path, engine, runs_folder, given, display, command)
+            rehearsal = rehearse(path, engine, runs_folder or Path("runs"), given, display, command)
         else:
-            _reject_with_resume({"SCENARIO": scenario, "--engine": engine, "--set": settings, "--attempts": attempts})
+            given_options = {"--engine": engine, "--runs": runs_folder, "--set": settings, "--attempts": attempts}
+            _reject_with_resume({"SCENARIO": scenario} | given_options)
             rehearsal = resume(resumed_run, display, command)
     finally:
         display.close()
@@ -101,7 +104,7 @@ def _require_scenario(scenario: str | None) -> str:
 def _reject_with_resume(argument_values: Mapping[str, object]) -> None:
     """Raise UserError if an argument was given that a resumed run can't change."""
     if given := [name for name, value in argument_values.items() if value]:
-        raise UserError(f"{given[0]} can't be combined with --resume: the run keeps its scenario, settings and engine")
+        raise UserError(f"{given[0]}: remove it; a resumed run keeps its scenario, settings, engine and folder")
 
 
 def _print_result_of_run(rehearsal: "FinishedRunResult") -> None:

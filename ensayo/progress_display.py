@@ -48,11 +48,11 @@ class RunProgressDisplay(ABC):
         self.progress.record_log_event(log_event)
         self.show_event_progress(str(log_event["key"]))
 
-    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:  # noqa: ARG002 - shown already
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, pause_s: float) -> None:  # noqa: ARG002 - shown already
         """Show that this host disturbed an attempt at the running trial, which is repeated after a rest."""
         self.progress.restart_trial()
-        next_attempt = f"attempt {next_attempt} after {rest_s:g} s of rest"
-        self.show_trial_end(f"this host disturbed the trial: {disturbance}; {next_attempt}")
+        next_attempt = f"attempt {next_attempt} follows after {pause_s:g} s"
+        self.show_trial_end(f"this host may have disturbed the trial: {disturbance}; {next_attempt}")
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         """Show that the running trial has ended, with its status and its duration in wall time.

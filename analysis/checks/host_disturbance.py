@@ -20,5 +20,5 @@ def find_host_disturbance(trial_path: Path) -> str:
     trial = read_trial_or_damage(TrialFolder(trial_path), read_trial_tables)
     if isinstance(trial, FileProblem) or ran_in_virtual_time(trial):
         return ""
-    disturbances = (verdict for verdict in run_trial_checks(trial).values() if verdict.is_host_disturbance)
-    return "; ".join(verdict.reason.partition("; ")[0] for verdict in disturbances)
+    disturbances = (verdict.possible_disturbance for verdict in run_trial_checks(trial).values())
+    return "; ".join(filter(None, disturbances))

@@ -46,7 +46,7 @@ class CheckVerdict:
     level: VerdictLevel
     reason: str
     remedy: str = ""  # empty if the reason suffices
-    is_host_disturbance: bool = False  # whether other load of the host can be the cause, so that a repeat may be valid
+    possible_disturbance: str = ""  # what was measured, if other load on this host may be the cause; else empty
 
 
 def valid_verdict(reason: str) -> CheckVerdict:
@@ -54,17 +54,32 @@ def valid_verdict(reason: str) -> CheckVerdict:
     return CheckVerdict(VerdictLevel.VALID, reason)
 
 
-def degraded_verdict(reason: str, *, is_host_disturbance: bool = False) -> CheckVerdict:
+def degraded_verdict(reason: str) -> CheckVerdict:
     """Return the verdict `degraded`, which states that a trial's times may be inaccurate.
 
     Either a property was not verified, or the host may have distorted the times.
     """
-    return CheckVerdict(VerdictLevel.DEGRADED, reason, is_host_disturbance=is_host_disturbance)
+    return CheckVerdict(VerdictLevel.DEGRADED, reason)
 
 
-def invalid_verdict(reason: str, remedy: str = "", *, is_host_disturbance: bool = False) -> CheckVerdict:
+def invalid_verdict(reason: str, remedy: str = "") -> CheckVerdict:
     """Return the verdict `invalid`, which states that the times of the trial must not be used."""
-    return CheckVerdict(VerdictLevel.INVALID, reason, remedy, is_host_disturbance)
+    return CheckVerdict(VerdictLevel.INVALID, reason, remedy)
+
+
+def disturbed_verdict(level: VerdictLevel, measured: str, advice: str = "", remedy: str = "") -> CheckVerdict:
+    """Return a verdict on a deviation that other load on this host may have caused.
+
+    A trial with such a verdict is repeated.
+
+    Args:
+        level: `degraded` or `invalid`.
+        measured: what was measured, with its limit.
+        advice: what the user can do; it follows the measured value in the reason.
+        remedy: what the user can do about several trials with the same cause.
+    """
+    reason = f"{measured}; {advice}" if advice else measured
+    return CheckVerdict(level, reason, remedy, possible_disturbance=measured)
 
 
 def worst_level(verdict_levels: Iterable[VerdictLevel]) -> VerdictLevel:

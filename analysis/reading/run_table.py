@@ -46,7 +46,7 @@ class TrialLogTables:
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
-    - `earlier_attempts`: for each attempt that was repeated, how the host disturbed it.
+    - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
     - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
@@ -65,7 +65,7 @@ class TrialLogTables:
     capacity_check: dict[str, Any]
     switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
     damage: tuple[FileProblem, ...] = ()
-    earlier_attempts: tuple[str, ...] = ()
+    disturbed_attempts: tuple[str, ...] = ()
 
     @property
     def is_unreadable(self) -> bool:
@@ -154,7 +154,7 @@ def read_trial_tables(
         capacity_check=trial_folder.parent_run_folder.manifest.get("admission") or {},
         switch_record=switch_record,
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
-        earlier_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
+        disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )
 
 

@@ -112,11 +112,11 @@ def capitalise_first_letter(text: str) -> str:
 
 
 def describe_repeated_trials(trials: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one sentence per trial that took more than one attempt: how many, and why each was repeated.
+    """Yield one sentence per trial that was repeated: how many attempts this host may have disturbed, and how.
 
     The trials are those of summary.json.
     """
     for trial in trials:
-        if earlier_attempts := trial["earlier_attempts"]:
-            reasons = "; ".join(f"attempt {k}: {reason}" for k, reason in enumerate(earlier_attempts, start=1))
-            yield f"{trial['id']} took {1 + len(earlier_attempts)} attempts, and the last one counts; {reasons}"
+        if disturbances := trial["disturbed_attempts"]:
+            attempts = f"{format_count(len(disturbances), 'earlier attempt')} ({'; '.join(disturbances)})"
+            yield f"{trial['id']}: this host may have disturbed {attempts}; the last attempt counts"

@@ -44,7 +44,7 @@ def make_curve_frame(run_summary: Mapping[str, Any]) -> pd.DataFrame:
 def _trial_row(trial: Mapping[str, Any]) -> dict[str, Any]:
     row = {column: trial[key] for key, column in TRIAL_COLUMNS.items()}
     row |= {f"final_{metric}": value for metric, value in trial["final"].items()}
-    row["attempts"] = 1 + len(trial.get("earlier_attempts", ()))
+    row["disturbed_attempts"] = len(trial.get("disturbed_attempts", ()))
     return row | {key: value for key, value in trial["labels"].items() if key not in row}
 
 

@@ -76,7 +76,7 @@ class TrialResult:
     predicted_mean_step_seconds: float | None = None  # predicted mean over the steps that `phase_seconds` averages
     saturates_at: float | None = None  # predicted number of workers that saturate the servers' links
     typical_of: StepStatistic = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
-    earlier_attempts: list[str] = field(default_factory=list)  # how the host disturbed each repeated attempt
+    disturbed_attempts: list[str] = field(default_factory=list)  # how the host disturbed each repeated attempt
     diverged: bool = False  # a loss was NaN or infinite; false where the files of the trial are damaged
 
     @property
@@ -166,7 +166,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
         typical_of=step_time_statistic_name(plan),
-        earlier_attempts=list(trial.earlier_attempts),
+        disturbed_attempts=list(trial.disturbed_attempts),
         diverged=trial.has_diverged and not trial.is_unreadable,
     )
 

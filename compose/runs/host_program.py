@@ -33,7 +33,7 @@ def run_host_program(command: Sequence[str | Path], timeout_s: float | None = No
     read_end, write_end = os.pipe()
     with (
         os.fdopen(read_end) as guard_input,
-        os.fdopen(write_end, "w") as held_end,
+        os.fdopen(write_end, "w") as write_pipe,
         subprocess.Popen(  # noqa: S603 - the callers name their own programs
             [*python_command("compose.runs.host_program"), *command],
             stdin=guard_input,
@@ -43,7 +43,7 @@ def run_host_program(command: Sequence[str | Path], timeout_s: float | None = No
             env=python_environment(),
             start_new_session=True,
         ) as guard,
-        closing(held_end),  # before the end of `guard` is awaited
+        closing(write_pipe),  # before the end of `guard` is awaited
     ):
         stdout, stderr = guard.communicate(timeout=timeout_s)
     return subprocess.CompletedProcess(guard.args, guard.returncode, stdout, stderr)

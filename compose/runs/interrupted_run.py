@@ -19,7 +19,7 @@ from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
 
-HOST_FACTS_THAT_SET_TIMES = ("machine", "processor", "cores")
+HOST_FACTS_THAT_AFFECT_TIMES = ("machine", "processor", "cores")
 ENDED_STATUSES = ("success", "failed")  # an aborted trial was interrupted
 
 
@@ -94,7 +94,7 @@ def _read_outcome(status_path: Path) -> TrialOutcome | None:
 def _check_same_host(run_folder: Path, started_on: Mapping[str, Any]) -> None:
     """Raise UserError if the run was started on another host: measured times would not be comparable."""
     this_host = describe_host()
-    for fact in HOST_FACTS_THAT_SET_TIMES:
+    for fact in HOST_FACTS_THAT_AFFECT_TIMES:
         if started_on.get(fact) != this_host[fact]:
             raise UserError(
                 f"{run_folder}: the run was started on a host with {fact} {started_on.get(fact)!r}; this host has "

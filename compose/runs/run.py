@@ -18,7 +18,7 @@ from compose.runs.clean import remove_leftovers
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.interrupted_run import InterruptedRun, lock_run_folder, record_resumption
 from compose.runs.run_folder import ScenarioFile, create_run_folder, create_runs_folder, explain_folder_errors
-from compose.runs.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, never_disturbed
+from compose.runs.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, find_no_disturbance
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
@@ -40,7 +40,7 @@ def run_scenario(
     engine_choice: EngineChoice,
     runs_folder: Path,
     run_observer: RunObserver,
-    find_host_disturbance: HostDisturbanceFinder = never_disturbed,
+    find_host_disturbance: HostDisturbanceFinder = find_no_disturbance,
 ) -> FinishedRun:
     """Run all trials of a scenario and write them to a new run folder.
 
@@ -81,7 +81,7 @@ def resume_run(
     engine_choice: EngineChoice,
     command: str,
     run_observer: RunObserver,
-    find_host_disturbance: HostDisturbanceFinder = never_disturbed,
+    find_host_disturbance: HostDisturbanceFinder = find_no_disturbance,
 ) -> FinishedRun:
     """Run those trials of an interrupted run that have not ended.
 

@@ -1,8 +1,8 @@
 """Trials of a run in order, each with as many attempts as it needs.
 
-A trial that this host disturbed is repeated after a rest, because a disturbance, such as another program on the host,
-may be over by then. The decision never uses results of training or step times: repeating until a result looks good is
-no measurement. The last attempt counts. Earlier attempts stay in the folder `attempts` of the run.
+A trial that other load on this host may have disturbed is repeated after a pause, because the load may be over by then.
+The decision does not use training results or step times: repeating until a result looks good is no measurement. The
+last attempt counts. Earlier attempts stay in the folder `attempts` of the run.
 """
 
 import time
@@ -18,14 +18,14 @@ from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 
-FIRST_REST_S = 5.0  # wall seconds before the second attempt; three times as long before every further one
-MAX_REST_S = 60.0
+FIRST_PAUSE_S = 5.0  # wall seconds before the second attempt; three times as long before every further one
+MAX_PAUSE_S = 60.0
 
-# Takes the folder of a trial; returns how this host disturbed the trial, or an empty text.
+# Takes the folder of a trial; returns a possible disturbance by other load on this host, or an empty text.
 HostDisturbanceFinder: TypeAlias = Callable[[Path], str]
 
 
-def never_disturbed(_: Path) -> str:
+def find_no_disturbance(_: Path) -> str:
     """Return an empty text: no trial is repeated."""
     return ""
 
@@ -47,14 +47,14 @@ class RunObserver(TrialEventObserver, EnginePreparationObserver, Protocol):
         The number of the trial is counted from 1.
         """
 
-    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:
-        """Handle that this host disturbed an attempt at a trial, which is repeated after a rest.
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, pause_s: float) -> None:
+        """Handle that this host may have disturbed an attempt at a trial, which is repeated after a pause.
 
         Args:
             plan: of the trial.
-            disturbance: how the host disturbed it.
+            disturbance: what was measured.
             next_attempt: number of the next attempt, such as `2 of 3`.
-            rest_s: wall seconds before the next attempt.
+            pause_s: wall seconds before the next attempt.
         """
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
@@ -101,10 +101,10 @@ class TrialSequence:
             yield outcome
             if not outcome.disturbance or attempt_number == self.max_attempts:
                 return
-            rest_s = min(FIRST_REST_S * 3 ** (attempt_number - 1), MAX_REST_S)
+            pause_s = min(FIRST_PAUSE_S * 3 ** (attempt_number - 1), MAX_PAUSE_S)
             next_attempt = f"{attempt_number + 1} of {self.max_attempts}"
-            self.observer.trial_disturbed(plan_by_trial[trial], outcome.disturbance, next_attempt, rest_s)
-            time.sleep(rest_s)
+            self.observer.trial_disturbed(plan_by_trial[trial], outcome.disturbance, next_attempt, pause_s)
+            time.sleep(pause_s)
 
     def _run_attempt(self, plan: Plan) -> TrialOutcome:
         """Run one attempt at a trial in the trial's folder, and write its outcome.
@@ -138,8 +138,8 @@ class TrialSequence:
     def _plan_with_new_addresses(self, kept_networks: Sequence[str]) -> dict[str, Plan]:
         """Return new plans of all trials by name, with addresses that do not belong to networks that were kept."""
         self.observer.engine_preparation_started(
-            f"new addresses, since the engine could not remove {', '.join(kept_networks)}; restart the engine to free "
-            "them"
+            f"new addresses, because Docker could not remove the networks {', '.join(kept_networks)}; restart Docker "
+            "to remove them"
         )
         return {plan.trial: plan for plan in self.plan_trials()}
 

@@ -130,8 +130,9 @@ class Scenario(FrozenRecord):
         3,
         ge=1,
         le=MAX_ATTEMPTS,
-        description="attempts at each trial: a trial that this host disturbed is repeated after a rest; checks of "
-        "accuracy decide, never results. 1: no trial is repeated",
+        description="largest number of attempts at each trial. A trial is repeated after a pause if a check of "
+        "deadlines, links, events or host load fails because of other load on the host. Training results and step "
+        "times are not used. 1: never repeat",
     )
     seed: NonNegativeInt = Field(1, description="seed of parameters, data order and jitter")
     dilation: Dilation = Field(

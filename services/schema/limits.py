@@ -9,7 +9,7 @@ MAX_WORKERS = 1024
 MAX_SERVERS = 1024
 # Every trial is validated before the first one starts, which takes about 20 s for this many.
 MAX_TRIALS = 10_000
-# Before every further attempt at a trial, this host rests for up to a minute.
+# Before every further attempt at a trial, Ensayo waits for up to a minute.
 MAX_ATTEMPTS = 100
 # Every worker logs every step: ten million steps are gigabytes of logs per worker.
 MAX_STEPS = 10_000_000

@@ -30,7 +30,7 @@ class PrintingObserver:
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         print("trial", plan.trial, flush=True)  # noqa: T201
 
-    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, pause_s: float) -> None:
         print("disturbed", plan.trial, disturbance, flush=True)  # noqa: T201
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:

@@ -16,8 +16,8 @@ NO_PROBE = {"probe": LinkProbeFailed("worker-0 uplink: 80 instead of 100 Mbit/s"
 
 
 @pytest.fixture(autouse=True)
-def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_attempts, "FIRST_REST_S", 1e-4)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_attempts, "FIRST_PAUSE_S", 1e-4)
 
 
 class RecordingObserver(RunObserverStub):
@@ -26,16 +26,16 @@ class RecordingObserver(RunObserverStub):
     def __init__(self) -> None:
         super().__init__()
         self.next_attempts: list[tuple[str, str, str]] = []
-        self.rests_s: list[float] = []
+        self.pauses_s: list[float] = []
         self.started: list[str] = []
         self.ended: list[str] = []
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         self.started.append(plan.trial)
 
-    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None:
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, pause_s: float) -> None:
         self.next_attempts.append((plan.trial, disturbance, next_attempt))
-        self.rests_s.append(rest_s)
+        self.pauses_s.append(pause_s)
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         self.ended.append(plan.trial)
@@ -57,7 +57,7 @@ def test_a_trial_whose_links_failed_their_probe_is_repeated_until_they_pass(tmp_
         (trial, "worker-0 uplink: 80 instead of 100 Mbit/s", "3 of 3"),
     ]
     assert observer.started == observer.ended  # each trial starts and ends once, however many attempts it took
-    assert 0 < observer.rests_s[0] < observer.rests_s[1]
+    assert 0 < observer.pauses_s[0] < observer.pauses_s[1]
     kept = outcomes_in(finished.folder / "attempts")
     assert list(kept) == [f"{trial}-1", f"{trial}-2"]
     assert {outcome.status for outcome in kept.values()} == {"failed"}

@@ -65,7 +65,7 @@ def test_a_repeated_trial_is_shown_with_its_reason_and_starts_again() -> None:
     assert display.progress.current_plan is plan
     assert display.progress.trial_progress.sample_count == 0
     assert file.getvalue().splitlines()[-1] == (
-        "  this host disturbed the trial: 9.0% of the deadlines were missed; attempt 2 of 3 after 5 s of rest"
+        "  this host may have disturbed the trial: 9.0% of the deadlines were missed; attempt 2 of 3 follows after 5 s"
     )
 
 

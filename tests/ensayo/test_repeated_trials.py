@@ -26,7 +26,7 @@ def disturbed_trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return DISTURBANCE if len(seen) in (2, 3) else ""
 
     monkeypatch.setattr(rehearsal, "_find_host_disturbance", find_host_disturbance)
-    monkeypatch.setattr(trial_attempts, "FIRST_REST_S", 1e-4)
+    monkeypatch.setattr(trial_attempts, "FIRST_PAUSE_S", 1e-4)
     return seen
 
 
@@ -34,14 +34,14 @@ def test_all_attempts_are_listed_with_their_reasons(tmp_path: Path, disturbed_tr
     result = ensayo.rehearse("smoke", "simulated", tmp_path, {"workload.epochs": 1})
 
     trial = disturbed_trials[1]
-    reasons = f"attempt 1: {DISTURBANCE}; attempt 2: {DISTURBANCE}"
-    assert result.repeated_trials == (f"{trial} took 3 attempts, and the last one counts; {reasons}",)
+    attempts = f"2 earlier attempts ({DISTURBANCE}; {DISTURBANCE})"
+    assert result.repeated_trials == (f"{trial}: this host may have disturbed {attempts}; the last attempt counts",)
     assert (result.exit_code, result.reasons) == (ExitCode.OK, ())
     summary = json.loads((result.folder / "summary.json").read_text())
-    assert {each["id"]: each["earlier_attempts"] for each in summary["trials"]}[trial] == [DISTURBANCE, DISTURBANCE]
-    assert list(result.trials["attempts"]) == [1, 3, 1]
+    assert {each["id"]: each["disturbed_attempts"] for each in summary["trials"]}[trial] == [DISTURBANCE, DISTURBANCE]
+    assert list(result.trials["disturbed_attempts"]) == [0, 2, 0]
     page = (result.folder / "report.html").read_text()
-    assert f"{trial} took 3 attempts" in page
+    assert f"{trial}: this host may have disturbed 2 earlier attempts" in page
     assert (result.folder / "attempts" / f"{trial}-2" / "logs" / "coordinator.log").is_file()
 
 
@@ -64,5 +64,6 @@ def test_the_command_line_prints_them_and_limits_the_attempts(
     lines = capsys.readouterr().out.splitlines()
     assert ended.value.code == ExitCode.OK
     assert len(disturbed_trials) == 4  # of three trials, the second was repeated once
-    assert f"  {disturbed_trials[1]} took 2 attempts, and the last one counts; attempt 1: {DISTURBANCE}" in lines
-    assert any(line.endswith("attempt 2 of 2 after 0.0001 s of rest") for line in lines)
+    repeated = f"this host may have disturbed 1 earlier attempt ({DISTURBANCE}); the last attempt counts"
+    assert f"  {disturbed_trials[1]}: {repeated}" in lines
+    assert any(line.endswith("attempt 2 of 2 follows after 0.0001 s") for line in lines)

@@ -164,10 +164,11 @@ def test_a_run_that_cannot_be_continued_is_left_as_it_is(
     ("arguments", "message"),
     [
         ([], "name a scenario"),
-        (["smoke", "--resume", "."], "SCENARIO can't be combined with --resume"),
-        (["--resume", ".", "--engine", "local"], "--engine can't be combined with --resume"),
-        (["--resume", ".", "--set", "seed=2"], "--set can't be combined with --resume"),
-        (["--resume", ".", "--attempts", "2"], "--attempts can't be combined with --resume"),
+        (["smoke", "--resume", "."], "SCENARIO: remove it; a resumed run keeps its scenario"),
+        (["--resume", ".", "--engine", "local"], "--engine: remove it; a resumed run keeps its scenario"),
+        (["--resume", ".", "--runs", "elsewhere"], "--runs: remove it; a resumed run keeps its scenario"),
+        (["--resume", ".", "--set", "seed=2"], "--set: remove it; a resumed run keeps its scenario"),
+        (["--resume", ".", "--attempts", "2"], "--attempts: remove it; a resumed run keeps its scenario"),
     ],
 )
 def test_a_resumed_run_takes_no_other_settings(

@@ -14,7 +14,7 @@ from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun, run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
-from compose.runs.trial_attempts import HostDisturbanceFinder, never_disturbed
+from compose.runs.trial_attempts import HostDisturbanceFinder, find_no_disturbance
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
@@ -121,7 +121,7 @@ class RunObserverStub:
         if isinstance(self.engine, SimulatedEngine) and trial_number == 2 and self.engine._process:
             os.kill(self.engine._process.pid, signal.SIGKILL)
 
-    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, rest_s: float) -> None: ...
+    def trial_disturbed(self, plan: Plan, disturbance: str, next_attempt: str, pause_s: float) -> None: ...
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None: ...
 
@@ -130,7 +130,7 @@ def run_smoke_scenario(
     engine: TrialEngine,
     runs: Path,
     observer: RunObserverStub | None = None,
-    find_host_disturbance: HostDisturbanceFinder = never_disturbed,
+    find_host_disturbance: HostDisturbanceFinder = find_no_disturbance,
     **settings: str,
 ) -> FinishedRun:
     path = find_scenario("smoke")

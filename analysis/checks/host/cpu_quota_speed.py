@@ -1,7 +1,7 @@
 """Check that workers whose speed is set by a CPU quota were as slow as declared."""
 
 from analysis.checks.engine_kind import ran_in_containers
-from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, disturbed_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
 SPEED_TOLERANCE = 0.10
@@ -26,5 +26,5 @@ def check_worker_speed_fits_quota(trial: TrialLogTables) -> CheckVerdict:
     worst = max(errors, key=lambda name: abs(errors[name]))
     difference = f"the speed of {worst} was {errors[worst]:+.1%} off its declared share of a core"
     if abs(errors[worst]) > SPEED_TOLERANCE:
-        return invalid_verdict(f"{difference} (limit {SPEED_TOLERANCE:.0%})", is_host_disturbance=True)
+        return disturbed_verdict(VerdictLevel.INVALID, f"{difference} (limit {SPEED_TOLERANCE:.0%})")
     return valid_verdict(difference)

@@ -1,7 +1,7 @@
 """Check that the host had CPU capacity to spare."""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
-from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, disturbed_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
 
@@ -19,7 +19,6 @@ def check_host_cpu_load(trial: TrialLogTables) -> CheckVerdict:
     limit = trial.plan.fidelity.host_cpu
     measured = f"the host's CPU was {busy:.0%} busy (limit {limit:.0%})"
     if busy > limit:
-        return degraded_verdict(
-            f"{measured}; stop other programs on this host, or raise the dilation", is_host_disturbance=True
-        )
+        advice = "stop other programs on this host, or raise the dilation"
+        return disturbed_verdict(VerdictLevel.DEGRADED, measured, advice)
     return valid_verdict(measured)

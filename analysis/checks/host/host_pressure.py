@@ -1,7 +1,7 @@
 """Check that neither the host's kernel nor its hypervisor kept tasks waiting."""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
-from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, disturbed_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
 MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by the hypervisor
@@ -24,17 +24,14 @@ def check_host_resource_pressure(trial: TrialLogTables) -> CheckVerdict:
     host = trial.status.get("host") or {}
     stolen, waiting = host.get("cpu_steal"), host.get("pressure") or {}
     if stolen is not None and stolen > MAX_STOLEN_SHARE:
-        return degraded_verdict(
-            f"the hypervisor gave {stolen:.0%} of the host's CPU time to other machines (limit {MAX_STOLEN_SHARE:.0%})",
-            is_host_disturbance=True,
-        )
+        given = f"the hypervisor gave {stolen:.0%} of the host's CPU time to other machines"
+        return disturbed_verdict(VerdictLevel.DEGRADED, f"{given} (limit {MAX_STOLEN_SHARE:.0%})")
     exceeded = {resource: share for resource, share in waiting.items() if share > MAX_WAITING_SHARES.get(resource, 1.0)}
     if exceeded:
         worst = max(exceeded, key=lambda resource: exceeded[resource] / MAX_WAITING_SHARES[resource])
         limit = MAX_WAITING_SHARES[worst]
-        return degraded_verdict(
-            f"tasks waited for {worst} {exceeded[worst]:.0%} of the time (limit {limit:.0%})", is_host_disturbance=True
-        )
+        waited = f"tasks waited for {worst} {exceeded[worst]:.0%} of the time (limit {limit:.0%})"
+        return disturbed_verdict(VerdictLevel.DEGRADED, waited)
     shares = ", ".join(f"{resource} {share:.0%}" for resource, share in waiting.items())
     stolen_text = "not counted" if stolen is None else f"{stolen:.1%}"
     waited_text = shares or "not counted by this kernel"

@@ -1,6 +1,6 @@
 """Check that workers whose compute time is set by the scenario were not slower than declared."""
 
-from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, VerdictLevel, disturbed_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
 
@@ -23,4 +23,4 @@ def check_missed_step_deadlines(trial: TrialLogTables) -> CheckVerdict:
     if share <= limit:
         return valid_verdict(measured)
     advice = "declare slower workers, raise the dilation, or use the engine simulated"
-    return invalid_verdict(f"{measured}, most by {worst}; {advice}", SLOW_HOST_REMEDY, is_host_disturbance=True)
+    return disturbed_verdict(VerdictLevel.INVALID, f"{measured}, most by {worst}", advice, SLOW_HOST_REMEDY)

@@ -4,7 +4,7 @@ The canary, a thread that only sleeps, measures how late it wakes.
 """
 
 from analysis.checks.engine_kind import ran_in_virtual_time
-from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, disturbed_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
 
@@ -24,7 +24,6 @@ def check_wakeup_delay(trial: TrialLogTables) -> CheckVerdict:
     limit_ms = 1e3 * trial.plan.fidelity.canary
     measured = f"a thread that only sleeps woke {late_ms['p99']:.2g} ms late at the 99th percentile"
     if late_ms["p99"] > limit_ms:
-        return degraded_verdict(
-            f"{measured} (limit {limit_ms:g} ms); stop other programs on this host", is_host_disturbance=True
-        )
+        advice = "stop other programs on this host"
+        return disturbed_verdict(VerdictLevel.DEGRADED, f"{measured} (limit {limit_ms:g} ms)", advice)
     return valid_verdict(measured)

@@ -5,7 +5,14 @@ from itertools import product
 from typing import Any
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
-from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import (
+    WRONG_LINKS_REMEDY,
+    CheckVerdict,
+    VerdictLevel,
+    degraded_verdict,
+    disturbed_verdict,
+    valid_verdict,
+)
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.wording import shorten_list
@@ -32,7 +39,7 @@ def check_measured_link_rates(trial: TrialLogTables) -> CheckVerdict:
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
     if worst and abs(errors[worst]) > limit:
         reason = f"a flow over {worst} was {errors[worst]:+.1%} off its expected rate (limit {limit:.0%})"
-        return invalid_verdict(reason, WRONG_LINKS_REMEDY, is_host_disturbance=True)
+        return disturbed_verdict(VerdictLevel.INVALID, reason, remedy=WRONG_LINKS_REMEDY)
     if unprobed := [link for link in links if _link_name(*link) not in errors]:
         example = _describe_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
-from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, VerdictLevel, disturbed_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
 
@@ -26,7 +26,7 @@ def check_probe_message_times(trial: TrialLogTables) -> CheckVerdict:
     measured = f"{duration}; the rate of its link predicts {1e3 * declared_s:.3g} ms"
     for _, expected_s, measured_s in messages:
         if abs(measured_s - expected_s) > trial.plan.fidelity.message_time_tolerance_s(expected_s, trial.plan.dilation):
-            return invalid_verdict(measured, WRONG_LINKS_REMEDY, is_host_disturbance=True)
+            return disturbed_verdict(VerdictLevel.INVALID, measured, remedy=WRONG_LINKS_REMEDY)
     return valid_verdict(measured)
 
 

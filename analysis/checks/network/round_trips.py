@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
-from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import (
+    WRONG_LINKS_REMEDY,
+    CheckVerdict,
+    VerdictLevel,
+    degraded_verdict,
+    disturbed_verdict,
+    valid_verdict,
+)
 from analysis.reading.run_table import TrialLogTables
 from services.cluster.network import expected_round_trip_time
 
@@ -38,11 +45,11 @@ def check_round_trips(trial: TrialLogTables) -> CheckVerdict:
     trips = list(measured_round_trips(trial))
     worst = max(trips, key=lambda trip: abs(trip.deviation_from_declared_s) - trip.tolerance_s, default=None)
     if worst and abs(worst.deviation_from_declared_s) > worst.tolerance_s:
-        return invalid_verdict(
+        return disturbed_verdict(
+            VerdictLevel.INVALID,
             f"a round trip from {worst.source} to {worst.target} took {1e3 * worst.measured_s:.3g} ms; declared are "
             f"{1e3 * worst.declared_s:.3g} ms (limit {1e3 * worst.tolerance_s:.2g} ms off)",
-            WRONG_LINKS_REMEDY,
-            is_host_disturbance=True,
+            remedy=WRONG_LINKS_REMEDY,
         )
     delayed = {name for path in trial.plan.network.paths if path.delay_s for name in (path.source, path.target)}
     if unknown := sorted(delayed - {name for trip in trips for name in (trip.source, trip.target)}):

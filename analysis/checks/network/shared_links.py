@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
-from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import (
+    WRONG_LINKS_REMEDY,
+    CheckVerdict,
+    VerdictLevel,
+    degraded_verdict,
+    disturbed_verdict,
+    valid_verdict,
+)
 from analysis.reading.run_table import TrialLogTables
 
 READ_BACK_METHOD = "read back"
@@ -44,7 +51,7 @@ def check_shared_link_rates(trial: TrialLogTables) -> CheckVerdict:
     worst = max(errors, key=lambda name: abs(errors[name]), default=None)
     if worst and abs(errors[worst]) > limit:
         reason = f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})"
-        return invalid_verdict(reason, WRONG_LINKS_REMEDY, is_host_disturbance=True)
+        return disturbed_verdict(VerdictLevel.INVALID, reason, remedy=WRONG_LINKS_REMEDY)
     if unknown := [link.name for link in links if link.relative_rate_error is None]:
         return degraded_verdict(f"the rate of shared links was not verified: {', '.join(unknown)}")
     measured = f"{len(links)} shared links were within {max(map(abs, errors.values())):.1%} of their declared rates"

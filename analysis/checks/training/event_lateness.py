@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
+from analysis.checks.verdict import (
+    SLOW_HOST_REMEDY,
+    CheckVerdict,
+    VerdictLevel,
+    disturbed_verdict,
+    invalid_verdict,
+    valid_verdict,
+)
 from analysis.reading.run_table import TrialLogTables
 from services.cluster.events import PlannedEvent
 
@@ -33,11 +40,8 @@ def check_planned_event_lateness(trial: TrialLogTables) -> CheckVerdict:
     if p99_s <= limit_s:
         return valid_verdict(measured)
     limit = f"limit {1e3 * limit_s:g} ms at the 99th percentile"
-    return invalid_verdict(
-        f"{measured} ({limit}); raise the dilation, or use the engine simulated",
-        SLOW_HOST_REMEDY,
-        is_host_disturbance=True,
-    )
+    advice = "raise the dilation, or use the engine simulated"
+    return disturbed_verdict(VerdictLevel.INVALID, f"{measured} ({limit})", advice, SLOW_HOST_REMEDY)
 
 
 def overdue_planned_events(trial: TrialLogTables) -> Iterator[str]:

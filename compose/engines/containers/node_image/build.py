@@ -33,7 +33,7 @@ from services.schema.errors import HostError
 IMAGE_TAGS: Mapping[str, str] = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
 BASE_IMAGE_VARIABLE = "ENSAYO_BASE_IMAGE"
 DEBIAN_BASE_IMAGE = "ensayo-base:debian-12-iptables"
-REGISTRY_TIMEOUT_S = 10.0  # a closed network never replies
+REGISTRY_TIMEOUT_S = 10.0  # without internet access, the registry does not reply
 SOURCES_FOLDER = Path(__file__).with_name("sources")  # images/ of the repository
 DOCKERFILE, DEBIAN_BASE_SCRIPT = SOURCES_FOLDER / "Dockerfile", SOURCES_FOLDER / "debian-base"
 SERVICES_FOLDER = Path(services.__path__[0])
@@ -122,7 +122,8 @@ def _choose_base_image(report: Callable[[str], None]) -> tuple[str, str]:
     if script.returncode:
         raise HostError(
             f"the node image needs a base image, but {python_image} can't be pulled, and none can be built from "
-            f"Debian's archive; name an image with Python 3.11 in {BASE_IMAGE_VARIABLE}, or mend this:\n{script.stderr}"
+            f"Debian's archive; set {BASE_IMAGE_VARIABLE} to an image with Python 3.11, or fix this error:\n"
+            f"{script.stderr}"
         )
     return DEBIAN_BASE_IMAGE, f"{python_image} can't be pulled"
 

@@ -90,7 +90,9 @@ def fetch_wheels(part: ImageDevice, cache_folder: Path, report: Callable[[str], 
     constraints_file = cache_folder / "constraints.txt"
     constraints_file.write_text(constraints, encoding="utf-8")
     if _download(requirements, partial, "--constraint", str(constraints_file)):
-        report(f"node image: this host's versions can't be downloaded for Python {IMAGE_PYTHON}; trying the newest")
+        report(
+            f"node image: the versions installed on this host have no wheels for Python {IMAGE_PYTHON}; downloading the newest"
+        )
         if error := _download(requirements, partial):
             raise HostError(
                 "the Python packages of the node image could not be downloaded; connect this host to PyPI, or name "
