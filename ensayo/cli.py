@@ -120,7 +120,7 @@ def _print_result_of_run(rehearsal: "FinishedRunResult") -> None:
     for remedy in read_failed_check_remedies(RunFolder(rehearsal.folder)):
         typer.echo(remedy)
     if rehearsal.exit_code == ExitCode.INTERRUPTED:
-        typer.echo(f"interrupted; continue with: ensayo run --resume {rehearsal.folder}")
+        typer.echo(f"interrupted; continue with: ensayo run --resume {shlex.quote(str(rehearsal.folder))}")
     typer.echo(f"{rehearsal.verdict}: {rehearsal.folder / 'report.html'}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from compose.engines import EngineChoice, choose_engine
-from compose.runs.interrupted_run import read_interrupted_run
+from compose.runs.interrupted_run import lock_run_folder, read_interrupted_run
 from compose.runs.run import FinishedRun, resume_run, run_scenario
 from compose.runs.run_folder import RunFolderError, ScenarioFile
 from compose.runs.trial_attempts import RunObserver
@@ -156,10 +156,11 @@ def resume(run_folder: str | Path, observer: RunObserver | None = None, command:
         HostError: this host lacks something that the engine needs.
         RunFolderError: a file in the run folder can't be written.
     """
-    run = read_interrupted_run(Path(run_folder))
-    choice = EngineChoice(choose_engine(run.engine_name).engine, "that of the interrupted run")
-    observer = observer or SilentDisplay(Console())
-    return write_run_report(resume_run(run, choice, command, observer, _find_host_disturbance))
+    with lock_run_folder(Path(run_folder)):
+        run = read_interrupted_run(Path(run_folder))
+        choice = EngineChoice(choose_engine(run.engine_name).engine, "that of the interrupted run")
+        observer = observer or SilentDisplay(Console())
+        return write_run_report(resume_run(run, choice, command, observer, _find_host_disturbance))
 
 
 def _find_host_disturbance(trial_folder: Path) -> str:

@@ -42,9 +42,9 @@ def main() -> int:
         current = current_origin(engine)
         if arguments.write and not current.is_one_commit:
             return _report_usage_error(f"--write needs a commit; this checkout is {current.commit}: commit all changes")
-        if arguments.discard:
-            arguments.state.unlink(missing_ok=True)
         is_saved = current.is_one_commit and (bool(arguments.write) or not selected)
+        if arguments.discard and is_saved:
+            arguments.state.unlink(missing_ok=True)
         known_outcomes = read_outcomes(arguments.state, current) if is_saved else {}
         state_path = arguments.state if is_saved else None
         row_names = selected or list(BENCH_ROWS)

@@ -6,7 +6,7 @@ The transport shapes the links of the nodes.
 import random
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar
@@ -27,7 +27,8 @@ from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 
 TERMINATE_TIMEOUT_S = 2.0
-FIRST_PORT = 10_000  # of those that nodes may use; many services have a port below
+FIRST_PORT, LAST_PORT = 10_000, 65_535  # that nodes may use; many services have a port below
+EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # first and last port for outgoing connections
 SHARED_LINKS_FILE = "pipes"  # common state of the links that several nodes share, in the folder of the secrets
 # One BLAS thread per node, so that sums have the same bits on all engines. Freed buffers stay in the allocator instead
 # of going back to the kernel, since page faults cost several times more than copies.
@@ -69,9 +70,11 @@ class LoopbackPorts(FrozenRecord):
         return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
-def _first_ephemeral_port() -> int:
-    """Return the first port that the kernel may give to an outgoing connection."""
-    return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+def _ports_in_order_of_choice() -> Iterator[int]:
+    """Yield all ports that nodes may use: first those out of reach of outgoing connections, both in random order."""
+    first_ephemeral, last_ephemeral = map(int, EPHEMERAL_PORTS_FILE.read_text(encoding="ascii").split())
+    ports = random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT)
+    yield from sorted(ports, key=lambda port: first_ephemeral <= port <= last_ephemeral)
 
 
 def _is_port_free(port: int) -> bool:
@@ -95,18 +98,16 @@ class LocalEngine(TrialEngine):
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
         """Return free loopback ports for the nodes of a run.
 
-        The kernel gives none of them to outgoing connections. It could otherwise give them away between two trials.
+        Ports that the kernel may give to outgoing connections come last. It could give them away between two trials.
 
         Raises:
             HostError: there are not enough free ports.
         """
-        candidates = range(FIRST_PORT, _first_ephemeral_port())
-        free_ports = filter(_is_port_free, random.sample(candidates, len(candidates)))
-        ports = tuple(islice(free_ports, 2 * node_count))
+        ports = tuple(islice(filter(_is_port_free, _ports_in_order_of_choice()), 2 * node_count))
         if len(ports) < 2 * node_count:
             raise HostError(
-                f"{node_count} nodes need {2 * node_count} TCP ports, but only {len(ports)} from {candidates.start} to "
-                f"{candidates.stop - 1} are free; end other programs, or use the engine simulated"
+                f"{node_count} nodes need {2 * node_count} TCP ports, but only {len(ports)} are free from {FIRST_PORT} "
+                "on; end other programs, or use the engine simulated"
             )
         return LoopbackPorts(ports=ports)
 

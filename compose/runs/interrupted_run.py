@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from compose.host.capacity_check import CapacityCheck
-from compose.runs.run_folder import describe_host, explain_write_errors
+from compose.runs.git_commit import git_commit_of_checkout
+from compose.runs.run_folder import (
+    count_disturbed_attempts,
+    describe_host,
+    explain_write_errors,
+    installed_library_versions,
+    read_outcome,
+)
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
@@ -28,6 +34,7 @@ class InterruptedRun:
     """A run that ended before its last trial, as the files of its folder describe it."""
 
     folder: Path
+    run_name: str  # the folder may have been renamed since
     scenario: Scenario
     question: str
     engine_name: str
@@ -42,32 +49,33 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
     Scenario, seeds, settings, engine and dilation are those with which the run was started.
 
     Raises:
-        UserError: the folder is no run folder, was written by another version, or the run was started on another host.
+        UserError: the folder is no run folder, or the run was started on another host or with other versions.
     """
     run_folder = run_folder.resolve()
     try:
         manifest = json.loads((run_folder / "manifest.json").read_text(encoding="utf-8"))
         resolved = yaml.safe_load((run_folder / "resolved.yaml").read_text(encoding="utf-8"))
+        scenario = Scenario.decode(resolved)
         run = InterruptedRun(
             folder=run_folder,
-            scenario=Scenario.decode(resolved),
+            run_name=manifest["run"],
+            scenario=scenario,
             question=manifest["question"],
             engine_name=manifest["engine"]["name"],
             capacity_check=CapacityCheck.model_validate(manifest["admission"]),
             trial_names=tuple(manifest["trials"]),
-            outcomes=_read_ended_trials(run_folder),
+            outcomes=_read_ended_trials(run_folder, scenario.attempts),
         )
-        started_on = manifest["host"]
+        _check_same_host(run_folder, manifest["host"])
+        _check_same_versions(run_folder, manifest["versions"])
     except OSError as error:
-        raise UserError(
-            f"{error.filename}: {os_error_cause(error)}; the run can't be continued, start it again"
-        ) from error
+        cause = os_error_cause(error)
+        raise UserError(f"{error.filename}: {cause}; the run can't be continued; start a new run") from error
     except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:  # ValidationError is a ValueError
         raise UserError(
             f"{run_folder}: manifest.json or resolved.yaml is damaged or was written by another version of Ensayo "
-            f"({_first_line(error)}); the run can't be continued, start it again"
+            f"({_first_line(error)}); the run can't be continued; start a new run"
         ) from error
-    _check_same_host(run_folder, started_on)
     return run
 
 
@@ -75,20 +83,20 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _read_ended_trials(run_folder: Path) -> dict[str, TrialOutcome]:
+def _read_ended_trials(run_folder: Path, max_attempts: int) -> dict[str, TrialOutcome]:
     """Return the outcomes of the trials that have ended, by name.
 
-    A trial whose status.json is missing or cut off has not ended: its runner was killed.
+    A trial whose status.json is missing or cut off has not ended, because its runner was killed. A trial that this host
+    may have disturbed has not ended while attempts are left.
     """
-    outcomes = (_read_outcome(path) for path in sorted(run_folder.glob("trials/*/status.json")))
-    return {outcome.trial: outcome for outcome in outcomes if outcome and outcome.status in ENDED_STATUSES}
-
-
-def _read_outcome(status_path: Path) -> TrialOutcome | None:
-    try:
-        return TrialOutcome.model_validate_json(status_path.read_bytes())
-    except ValidationError:
-        return None
+    outcomes = (read_outcome(path) for path in sorted(run_folder.glob("trials/*/status.json")))
+    return {
+        outcome.trial: outcome
+        for outcome in outcomes
+        if outcome
+        and outcome.status in ENDED_STATUSES
+        and not (outcome.disturbance and 1 + count_disturbed_attempts(run_folder, outcome.trial) < max_attempts)
+    }
 
 
 def _check_same_host(run_folder: Path, started_on: Mapping[str, Any]) -> None:
@@ -103,17 +111,27 @@ def _check_same_host(run_folder: Path, started_on: Mapping[str, Any]) -> None:
             )
 
 
+def _check_same_versions(run_folder: Path, started_with: Mapping[str, str]) -> None:
+    """Raise UserError if the run was started with other versions of Ensayo or of the libraries of its nodes."""
+    installed = installed_library_versions()
+    if changed := [name for name in installed if started_with.get(name) != installed[name]]:
+        name = changed[0]
+        raise UserError(
+            f"{run_folder}: the run was started with {name} {started_with.get(name)}; installed is {installed[name]}; "
+            "install the first version, or start a new run"
+        )
+
+
 def record_resumption(run_folder: Path, command: str) -> None:
-    """Add the time and the command of a resumption to the list `resumed` in the manifest of a run.
+    """Add time, command and commit of a resumption to the list `resumed` in the manifest of a run.
 
     Raises:
         RunFolderError: the manifest can't be written.
     """
     path = run_folder / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    manifest.setdefault("resumed", []).append(
-        {"at": datetime.now(UTC).isoformat(timespec="seconds"), "command": command}
-    )
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    manifest.setdefault("resumed", []).append({"at": at, "command": command, "commit": git_commit_of_checkout()})
     temporary_path = path.with_suffix(".json.new")
     with explain_write_errors(run_folder):
         temporary_path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -127,9 +145,12 @@ def lock_run_folder(run_folder: Path) -> Iterator[None]:
     The kernel releases the lock when the process ends, also if it is killed.
 
     Raises:
-        UserError: another process holds the lock, because it runs the trials of the run.
+        UserError: another process holds the lock, because it runs the trials of the run, or there is no such folder.
     """
-    descriptor = os.open(run_folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(run_folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{run_folder}: {os_error_cause(error)}; name the folder of an interrupted run") from error
     try:
         _acquire_lock(descriptor, run_folder)
         yield

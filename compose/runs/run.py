@@ -85,7 +85,7 @@ def resume_run(
 ) -> FinishedRun:
     """Run those trials of an interrupted run that have not ended.
 
-    What is left of the interrupted trial is kept as an earlier attempt.
+    The caller holds the lock of the run folder. What is left of the interrupted trial is kept as an earlier attempt.
 
     Args:
         run: the interrupted run.
@@ -95,16 +95,16 @@ def resume_run(
         find_host_disturbance: decides whether a trial is repeated; by default no trial is.
 
     Raises:
-        UserError: the run is still in progress, or this version of Ensayo plans other trials.
+        UserError: this version of Ensayo plans other trials.
         HostError: the engine can't be prepared on this host.
         RunFolderError: a file in the run folder can't be written; the run has ended.
     """
     engine, scenario = engine_choice.engine, run.scenario
-    with raise_on_first_stop_signal(), closing(engine), lock_run_folder(run.folder):
-        remove_leftovers(run.folder.name)
+    with raise_on_first_stop_signal(), closing(engine):
+        remove_leftovers(run.run_name)
         engine.prepare(run_observer)
         plan_trials = partial(
-            make_trial_plans, scenario, run.question, engine, run.capacity_check, run_name=run.folder.name
+            make_trial_plans, scenario, run.question, engine, run.capacity_check, run_name=run.run_name
         )
         plans = plan_trials()
         if tuple(plan.trial for plan in plans) != run.trial_names:

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,16 +13,21 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from compose.engines import EngineChoice
 from compose.host.capacity_check import CapacityCheck
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.git_commit import git_commit_of_checkout
 from services.plan import Plan
+from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 from services.schema.errors import EnsayoError, UserError, os_error_cause
 
 RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
+
+
+ATTEMPTS_FOLDER = "attempts"  # has a folder <trial>-<number> for each repeated or interrupted attempt at a trial
 
 
 class RunFolderError(EnsayoError):
@@ -66,6 +72,23 @@ def explain_folder_errors(runs_folder: Path) -> Iterator[None]:
         ) from error
 
 
+def read_outcome(status_path: Path) -> TrialOutcome | None:
+    """Return the outcome of an attempt; None if its file is missing or cut off, because the runner was killed."""
+    try:
+        return TrialOutcome.model_validate_json(status_path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def count_disturbed_attempts(run_folder: Path, trial: str) -> int:
+    """Return the number of earlier attempts at a trial that this host may have disturbed; interrupted ones are others.
+
+    The attempt in the trial's own folder is not counted.
+    """
+    outcomes = map(read_outcome, run_folder.glob(f"{ATTEMPTS_FOLDER}/{trial}-*/status.json"))
+    return sum(outcome is not None and bool(outcome.disturbance) for outcome in outcomes)
+
+
 @contextmanager
 def explain_write_errors(run_folder: Path) -> Iterator[None]:
     """Convert errors of writing a file in the folder of a run that has started.
@@ -78,7 +101,7 @@ def explain_write_errors(run_folder: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFolderError(
             f"{run_folder}: a file of the run can't be written: {os_error_cause(error)}; make the folder writable or "
-            f"free disk space, then continue the run with: ensayo run --resume {run_folder}"
+            f"free disk space, then continue the run with: ensayo run --resume {shlex.quote(str(run_folder))}"
         ) from error
 
 
@@ -128,8 +151,13 @@ def _build_run_manifest(
         "trials": [plan.trial for plan in trial_plans],
         "commit": git_commit_of_checkout(),
         "host": describe_host(),
-        "versions": {library: version(library) for library in RECORDED_LIBRARIES},
+        "versions": installed_library_versions(),
     }
+
+
+def installed_library_versions() -> dict[str, str]:
+    """Return the versions of Ensayo and of the libraries that nodes use, as a run's manifest records them."""
+    return {library: version(library) for library in RECORDED_LIBRARIES}
 
 
 def describe_host() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
-from compose.runs.run_folder import explain_write_errors
+from compose.runs.run_folder import ATTEMPTS_FOLDER, count_disturbed_attempts, explain_write_errors
 from compose.runs.supervisor import failure_reason
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
@@ -82,7 +82,7 @@ class TrialSequence:
             RunFolderError: a file in the run folder can't be written.
         """
         plan_by_trial = {plan.trial: plan for plan in plans}
-        for trial_number, trial in enumerate(plan_by_trial, start=1):
+        for trial_number, trial in enumerate([*plan_by_trial], start=1):
             start_time = time.monotonic()
             self.observer.trial_started(plan_by_trial[trial], trial_number, len(plans))
             for outcome in self._run_attempts(trial, plan_by_trial):
@@ -96,7 +96,8 @@ class TrialSequence:
 
         Between two attempts, the caller may replace the plan.
         """
-        for attempt_number in range(1, self.max_attempts + 1):
+        first_number = 1 + count_disturbed_attempts(self.run_folder, trial)  # of an interrupted run that is continued
+        for attempt_number in range(first_number, self.max_attempts + 1):
             outcome = self._run_attempt(plan_by_trial[trial])
             yield outcome
             if not outcome.disturbance or attempt_number == self.max_attempts:
@@ -125,10 +126,20 @@ class TrialSequence:
             outcome = TrialOutcome(trial=plan.trial, engine=self.engine.name, status="failed", reason=reason)
         finally:
             self._write_outcome(outcome)
-        if outcome.status == "success" and (disturbance := self.find_host_disturbance(trial_folder)):
+        if outcome.status == "success" and (disturbance := self._find_disturbance(trial_folder)):
             outcome = outcome.model_copy(update={"disturbance": disturbance})
             self._write_outcome(outcome)
         return outcome
+
+    def _find_disturbance(self, trial_folder: Path) -> str:
+        """Return a possible disturbance, or an empty text if a check fails with an error.
+
+        The report runs the checks again and raises the same error, but only after all trials have run.
+        """
+        try:
+            return self.find_host_disturbance(trial_folder)
+        except Exception:  # noqa: BLE001 - see the docstring
+            return ""
 
     def _write_outcome(self, outcome: TrialOutcome) -> None:
         with explain_write_errors(self.run_folder):
@@ -148,7 +159,7 @@ def _set_earlier_attempt_aside(trial_folder: Path) -> None:
     """Move the folder of a trial, if it exists, to `attempts/<trial>-<number of the attempt>` in the run folder."""
     if not trial_folder.exists():
         return
-    attempts_folder = trial_folder.parents[1] / "attempts"
+    attempts_folder = trial_folder.parents[1] / ATTEMPTS_FOLDER
     attempts_folder.mkdir(exist_ok=True)
     attempt_number = 1 + len(list(attempts_folder.glob(f"{trial_folder.name}-*")))
     trial_folder.rename(attempts_folder / f"{trial_folder.name}-{attempt_number}")

@@ -121,3 +121,15 @@ def test_a_repeated_trial_gets_new_addresses_after_a_network_was_kept(tmp_path: 
     assert engine.plans[0].trial == engine.plans[1].trial
     assert engine.plans[0] is not engine.plans[1]
     assert engine.plans[2].trial != engine.plans[1].trial
+
+
+def test_an_error_in_a_check_loses_no_trial(tmp_path: Path) -> None:
+    """The report runs the checks again and raises the error when all trials have run."""
+
+    def fail(_: Path) -> str:
+        raise ZeroDivisionError
+
+    finished = run_smoke_scenario(ScriptedEngine({}), tmp_path, None, fail)
+
+    assert {outcome.status for outcome in finished.statuses} == {"success"}
+    assert not (finished.folder / "attempts").exists()

@@ -169,5 +169,30 @@ def test_without_any_base_image_the_message_names_the_reason_and_the_variable(
     monkeypatch.setattr(build, "_run_docker", lambda *arguments, **_: subprocess.CompletedProcess(arguments, 1))
     monkeypatch.delenv("ENSAYO_BASE_IMAGE", raising=False)
 
-    with pytest.raises(HostError, match=r"ENSAYO_BASE_IMAGE, or mend this:\nmmdebstrap is missing"):
+    with pytest.raises(HostError, match=r"to an image with Python 3.11, or fix this error:\nmmdebstrap is missing"):
         build._choose_base_image(print)
+
+
+def run_docker_with_result(monkeypatch: pytest.MonkeyPatch, return_code: int) -> None:
+    """Replace every call of the program docker by a result."""
+    monkeypatch.setattr(
+        build, "_run_docker", lambda *arguments, **_: subprocess.CompletedProcess(arguments, return_code)
+    )
+
+
+def test_an_image_that_exists_needs_no_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home folder of a service or a container may be read-only."""
+    run_docker_with_result(monkeypatch, 0)
+    monkeypatch.setattr(build, "user_cache_folder", lambda: tmp_path / "cache")
+
+    assert build.build_node_image("cpu", print).startswith("ensayo-node:")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_docker_with_result(monkeypatch, 1)
+    (tmp_path / "cache").touch()
+    monkeypatch.setattr(build, "user_cache_folder", lambda: tmp_path / "cache")
+
+    with pytest.raises(HostError, match=r"cache/node-image: .* can't be written: Not a directory; .*XDG_CACHE_HOME"):
+        build.build_node_image("cpu", print)

@@ -119,6 +119,34 @@ def test_a_run_that_was_killed_before_its_report_gets_only_the_report(
     assert [path.stat().st_mtime_ns for path in sorted(finished.folder.glob("trials/*/status.json"))] == written
 
 
+@pytest.mark.parametrize(("attempts", "is_repeated"), [(2, True), (1, False)])
+def test_a_run_that_was_interrupted_before_another_attempt_makes_this_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempts: int, is_repeated: bool
+) -> None:
+    """A disturbed attempt is the last one only if no attempt is left."""
+    settings = SETTINGS | {"attempts": attempts}
+    interrupted = ensayo.rehearse("smoke", "simulated", tmp_path, settings, InterruptingObserver(PHASES[3]))
+    status_path = min(interrupted.folder.glob("trials/*/status.json"))
+    status_path.write_text(json.dumps(json.loads(status_path.read_text()) | {"disturbance": "the host was busy"}))
+
+    resumed = ensayo.resume(interrupted.folder)
+
+    disturbed_attempts = [trial["disturbed_attempts"] for trial in resumed.summary["trials"]]
+    assert disturbed_attempts[0] == ["the host was busy"] * is_repeated
+    assert not any(disturbed_attempts[1:])
+
+
+def test_a_renamed_run_folder_keeps_the_name_of_its_run(tmp_path: Path, uninterrupted_summary: dict[str, Any]) -> None:
+    interrupted = ensayo.rehearse("smoke", "simulated", tmp_path, SETTINGS, InterruptingObserver(PHASES[1]))
+    renamed = interrupted.folder.rename(tmp_path / "renamed")
+
+    resumed = ensayo.resume(renamed)
+
+    names = {json.loads(path.read_text())["run"] for path in renamed.glob("trials/*/plan.json")}
+    assert names == {interrupted.folder.name}
+    assert summary_of(resumed.folder)["trials"] == uninterrupted_summary["trials"]
+
+
 def test_a_run_in_progress_is_not_continued_by_a_second_process(tmp_path: Path) -> None:
     interrupted = ensayo.rehearse("smoke", "simulated", tmp_path, SETTINGS, InterruptingObserver(PHASES[1]))
 
@@ -140,6 +168,7 @@ def test_a_run_in_progress_is_not_continued_by_a_second_process(tmp_path: Path) 
         ("manifest.json", ("{", "["), r"manifest.json or resolved.yaml is damaged or was written by another version"),
         ("resolved.yaml", ("workload:", "work:"), r"damaged or was written by another version of Ensayo"),
         ("manifest.json", ('"cores": ', '"cores": 10'), r"started on a host with cores 10\d+; this host has \d+"),
+        ("manifest.json", ('"numpy": "', '"numpy": "0.'), r"started with numpy 0\.[\d.]+; installed is [\d.]+"),
         ("manifest.json", ("000-", "900-"), r"plans other trials than the version that started the run"),
     ],
 )

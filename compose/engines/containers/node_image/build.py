@@ -27,7 +27,7 @@ from compose.engines.containers.node_image.packages import (
 from compose.host.host_facts import user_cache_folder
 from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.host_program import run_host_program
-from services.schema.errors import HostError
+from services.schema.errors import HostError, os_error_cause
 
 # Device -> tag of the newest image.
 IMAGE_TAGS: Mapping[str, str] = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
@@ -53,10 +53,17 @@ def build_node_image(device: ImageDevice, report: Callable[[str], None]) -> str:
         HostError: the image can't be built on this host.
     """
     tag = f"ensayo-node:{_hash_image_sources(device)}"
-    with _lock_folder(user_cache_folder() / "node-image") as cache_folder:
-        if _run_docker("tag", tag, IMAGE_TAGS[device]).returncode:  # there is no such image
+    if _tag_as_newest(tag, device):
+        return tag
+    with _lock_folder(user_cache_folder() / "node-image", report) as cache_folder:
+        if not _tag_as_newest(tag, device):  # another process may have built it meanwhile
             _build_image(device, tag, cache_folder, report)
     return tag
+
+
+def _tag_as_newest(tag: str, device: ImageDevice) -> bool:
+    """Give an image the tag of the newest image for a device; return False if there is no such image."""
+    return _run_docker("tag", tag, IMAGE_TAGS[device]).returncode == 0
 
 
 def _build_image(device: ImageDevice, tag: str, cache_folder: Path, report: Callable[[str], None]) -> None:
@@ -140,9 +147,24 @@ def _run_docker(*arguments: str, timeout_s: float | None = None) -> subprocess.C
 
 
 @contextmanager
-def _lock_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder, and lock it against other processes that build an image."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
+def _lock_folder(folder: Path, report: Callable[[str], None]) -> Iterator[Path]:
+    """Create a folder, and lock it against other processes that build an image.
+
+    Raises:
+        HostError: the folder can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock_file = (folder / "lock").open("w")
+    except OSError as error:
+        raise HostError(
+            f"{folder}: the folder for the node image can't be written: {os_error_cause(error)}; make it writable, or "
+            "name another folder in XDG_CACHE_HOME"
+        ) from error
+    with lock_file:
+        try:
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("node image: waiting for another build")
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield folder

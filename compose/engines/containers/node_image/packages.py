@@ -90,9 +90,7 @@ def fetch_wheels(part: ImageDevice, cache_folder: Path, report: Callable[[str], 
     constraints_file = cache_folder / "constraints.txt"
     constraints_file.write_text(constraints, encoding="utf-8")
     if _download(requirements, partial, "--constraint", str(constraints_file)):
-        report(
-            f"node image: the versions installed on this host have no wheels for Python {IMAGE_PYTHON}; downloading the newest"
-        )
+        report(f"node image: no wheels of this host's versions for Python {IMAGE_PYTHON}; downloading the newest ones")
         if error := _download(requirements, partial):
             raise HostError(
                 "the Python packages of the node image could not be downloaded; connect this host to PyPI, or name "
