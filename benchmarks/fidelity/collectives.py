@@ -101,6 +101,8 @@ def _summarise_collectives(
     for each in measured:
         what = f"{title}, {each.case.label}, dilation {each.plan.dilation:g}: step over {CLOSED_FORM}"
         gate = FidelityGate(median_off=size.max_ratio_error)
+        if reason := each.plan.predicted.inapplicable_reason:
+            what, gate = f"{what}, which does not apply: {reason}", FidelityGate()
         yield measurement_of_trials(what, "ratio", 1.0, each.values, gate, [each])
     what = f"{title}: pairs of collectives, predicted a tenth apart, that containers rank the other way"
     yield _count_measurement(what, "pairs", _count_misranked_pairs(measured))
@@ -118,9 +120,10 @@ def _count_measurement(description: str, unit: str, count: int) -> FidelityMeasu
 def _count_misranked_pairs(measured: Sequence[MeasuredCase[float]]) -> int:
     """Return the number of pairs of collectives whose measured order differs from their predicted order.
 
-    Only pairs with the same number of ranks count whose predictions differ by more than a tenth.
+    Only pairs with the same number of ranks count whose closed forms apply and differ by more than a tenth.
     """
-    medians = [(each.plan, median(each.values) * each.plan.predicted.step_s) for each in measured if each.values]
+    predicted = [each for each in measured if each.values and not each.plan.predicted.inapplicable_reason]
+    medians = [(each.plan, median(each.values) * each.plan.predicted.step_s) for each in predicted]
     return sum(
         plan.workers == other.workers
         and max(plan.predicted.step_s, other.predicted.step_s)

@@ -142,6 +142,19 @@ def test_each_collective_has_its_own_line_with_all_its_trials() -> None:
     assert (trials.samples, trials.unit, trials.is_within_gate) == ((2.0,), "of 66", False)
 
 
+def test_a_step_is_judged_only_by_a_closed_form_that_applies() -> None:
+    cases = make_collective_cases()
+    measured = [measured_case(case, 9.0) for case in cases]
+
+    *lines, pairs, _ = summarise_collectives(measured)
+
+    does_apply = [not case.plan.predicted.inapplicable_reason for case in cases]
+    assert {True, False} == set(does_apply)
+    assert [line.gate.has_limits for line in lines] == does_apply
+    assert ["which does not apply: " not in line.what for line in lines] == does_apply
+    assert pairs.median_achieved == 0  # all are nine times as slow, in the predicted order
+
+
 def test_pairs_of_collectives_are_ranked_by_their_medians() -> None:
     ring, reduce_to_one = make_collective_cases()[:2]  # the closed form of the ring is half as long
     slow_ring = measured_case(ring, 1.0, 3.0, 3.0)
