@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analysis.mlperf.reading.results import MlperfResult
 from analysis.statistics.efficiency import compute_efficiency, speedup
 
-MIXED_SCOPE = "mixed"  # stands for the name of submitter and software if there are several
+MIXED_SUBMITTER_AND_SOFTWARE = "mixed"  # stands for the name of submitter and software if there are several
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,11 @@ def pair_with_reference(
 
 @dataclass(frozen=True)
 class FamilyComparison:
-    """Systems of one family of accelerators, each compared with a smaller system of the family.
+    """Systems of one family, each compared with a smaller system of the family.
 
-    The systems have one submitter and one software stack. Otherwise the comparison is mixed: a part of the difference
-    between two sizes is then a difference between submitters or software.
+    A family has one kind of accelerator, one submitter and one software stack. If systems of one kind of accelerator
+    have several submitters or software stacks, the comparison is mixed: a part of the difference between two sizes is
+    then a difference between submitters or software.
     """
 
     systems: tuple[ComparedResult, ...]
@@ -79,32 +80,32 @@ class FamilyComparison:
         return self.systems[0].reference
 
     @property
-    def scope(self) -> str:
+    def submitter_and_software(self) -> str:
         """Submitter and software stack of the systems; "mixed" if there are several."""
-        return describe_scope([each.result for each in self.systems])
+        return describe_submitter_and_software([each.result for each in self.systems])
 
 
-def describe_scope(mlperf_results: Iterable[MlperfResult]) -> str:
+def describe_submitter_and_software(mlperf_results: Iterable[MlperfResult]) -> str:
     """Return submitter and software stack of results; "mixed" if there are several."""
     names = {" ".join(filter(None, row.stack)) for row in mlperf_results}
-    return names.pop() if len(names) == 1 else MIXED_SCOPE
+    return names.pop() if len(names) == 1 else MIXED_SUBMITTER_AND_SOFTWARE
 
 
 def compare_within_families(mlperf_results: Sequence[MlperfResult]) -> list[FamilyComparison]:
     """Compare results of one workload with the reference of their family.
 
-    Systems of one submitter, software stack and family of accelerators are compared with each other if they have two
-    sizes. The other systems of a family are compared with the smallest system of any submitter.
-    Families of a single size are left out.
+    Systems of one kind of accelerator, one submitter and one software stack are compared with each other if they have
+    two sizes. The other systems of the kind are compared with its smallest system of any submitter. A kind of
+    accelerator with a single size is not compared.
     """
     comparisons = []
-    for family_rows in _group_results(mlperf_results, lambda row: row.family):
-        stacks = _group_results(family_rows, lambda row: row.stack)
-        scalable = [rows for rows in stacks if _has_two_sizes(rows)]
+    for kind_rows in _group_results(mlperf_results, lambda row: row.accelerator_kind):
+        families = _group_results(kind_rows, lambda row: row.stack)
+        scalable = [rows for rows in families if _has_two_sizes(rows)]
         comparisons += [_compare_family(rows, rows) for rows in scalable]
-        alone = [row for rows in stacks if rows not in scalable for row in rows]
-        if alone and _has_two_sizes(family_rows):
-            comparisons.append(_compare_family(alone, family_rows))
+        alone = [row for rows in families if rows not in scalable for row in rows]
+        if alone and _has_two_sizes(kind_rows):
+            comparisons.append(_compare_family(alone, kind_rows))
     return comparisons
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from analysis.laws import SeriesColumns
 from analysis.laws.training_time import add_local_batch_and_step_s_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
-from analysis.mlperf.references import MIXED_SCOPE
+from analysis.mlperf.references import MIXED_SUBMITTER_AND_SOFTWARE
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import ScalingEfficiency, compute_efficiency
@@ -49,7 +49,7 @@ class ScalingSeriesCsvRow(ScalingPoint):
     """Row of a CSV file of scaling series."""
 
     accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
-    scope: NonEmptyText = MIXED_SCOPE
+    scope: NonEmptyText = MIXED_SUBMITTER_AND_SOFTWARE  # submitter and software of the fastest systems of all sizes
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: fits are cached per series object
@@ -58,7 +58,7 @@ class ScalingSeries:
 
     points: tuple[ScalingPoint, ...]
     accelerator: str = DEFAULT_ACCELERATOR
-    scope: str = MIXED_SCOPE  # submitter and software of the fastest systems of all sizes
+    submitter_and_software: str = MIXED_SUBMITTER_AND_SOFTWARE  # of the fastest systems of all sizes
 
     @property
     def benchmark(self) -> str:
@@ -69,6 +69,11 @@ class ScalingSeries:
     def name(self) -> str:
         """Name of the workload in tables and figures, for example "RetinaNet"."""
         return WORKLOAD_NAMES.get(self.benchmark, self.benchmark)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the fastest systems of the sizes have several submitters or software stacks."""
+        return self.submitter_and_software == MIXED_SUBMITTER_AND_SOFTWARE
 
     @property
     def accelerator_counts(self) -> list[int]:
@@ -119,10 +124,10 @@ class ScalingSeries:
         return np.asarray(seconds[:, :1] / seconds)
 
 
-def describe_scopes(all_scaling_series: Collection[ScalingSeries]) -> str:
+def describe_submitters_and_software(all_scaling_series: Collection[ScalingSeries]) -> str:
     """Return a sentence that names the series of one submitter and software, and the mixed ones."""
-    own = [f"{series.name} ({series.scope})" for series in all_scaling_series if series.scope != MIXED_SCOPE]
-    mixed = [series.name for series in all_scaling_series if series.scope == MIXED_SCOPE]
+    own = [f"{series.name} ({series.submitter_and_software})" for series in all_scaling_series if not series.is_mixed]
+    mixed = [series.name for series in all_scaling_series if series.is_mixed]
     parts = (
         f"one submitter and software: {', '.join(own)}" if own else "",
         f"mixed submitters or software: {', '.join(mixed)}" if mixed else "",

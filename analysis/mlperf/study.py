@@ -63,7 +63,7 @@ class WorkloadComparison:
         for family in self.families:
             for each in family.systems:
                 if each.result is result and (each.accelerator_ratio > 1 or not family.is_mixed):
-                    return each.efficiency, family.scope
+                    return each.efficiency, family.submitter_and_software
         return None, ""
 
 

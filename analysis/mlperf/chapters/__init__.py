@@ -10,7 +10,7 @@ from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, 
 from analysis.mlperf.chapters.clusters import system_clusters_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
-from analysis.mlperf.chapters.families import accelerator_families_chapter
+from analysis.mlperf.chapters.families import families_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.chapters.scaling import speedup_chapter
 from analysis.mlperf.chapters.sources import make_data_sources_chapter
@@ -21,7 +21,7 @@ CHAPTERS: tuple[ChapterWriter, ...] = (
     systems_chapter,
     speedup_chapter,
     system_clusters_chapter,
-    accelerator_families_chapter,
+    families_chapter,
     scaling_efficiency_chapter,
     accelerator_choice_chapter,
     scaling_laws_chapter,
@@ -35,7 +35,7 @@ CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]
 ] = {  # chapter that may be absent -> its title and the data that it needs
     system_clusters_chapter: ("Clusters", "four different systems of one workload"),
-    accelerator_families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
+    families_chapter: ("Families of systems", "two sizes of one kind of accelerator"),
     scaling_efficiency_chapter: ("Hardware and learning", SAMPLES_NEED),
     accelerator_choice_chapter: ("Balance points", SAMPLES_NEED),
     scaling_laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),

@@ -10,7 +10,7 @@ from analysis.laws import BestBatchTrainingTimeLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import fit_law_to_each_series
 from analysis.mlperf.reading.run_samples import find_scaling_series
-from analysis.mlperf.series import ScalingSeries, describe_scopes
+from analysis.mlperf.series import ScalingSeries, describe_submitters_and_software
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_percentage
 from analysis.statistics.worker_count_rules import (
@@ -68,7 +68,7 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     )
     steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_relative_size_grid_step, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
-    return Chapter("Balance points", finding, (RULE_TEXT, steps, describe_scopes(series)), (table,))
+    return Chapter("Balance points", finding, (RULE_TEXT, steps, describe_submitters_and_software(series)), (table,))
 
 
 def _format_max_to_min_ratio(balance_point_table: pd.DataFrame, count_column: str) -> str:

@@ -28,7 +28,7 @@ MEMBER_COLUMNS = (
     TableColumn("accelerators", "accelerators"),
     TableColumn("speedup", "speedup S"),
     TableColumn("efficiency", "E'"),
-    TableColumn("families", "kinds"),
+    TableColumn("accelerator_kinds", "kinds"),
 )
 RULE_TEXT = (
     "K-means on log2 N, log2 S and E', each standardised to mean 0 and variance 1. k is the number of clusters from 2 "
@@ -107,6 +107,6 @@ def _cluster_row(workload: WorkloadComparison, clusterings: SystemClusterings, c
         "accelerators": format_text_range(f"{counts[0]:,}", f"{counts[-1]:,}"),
         "speedup": format_text_range(format_number(speedups[0]), format_number(speedups[-1])),
         "efficiency": format_text_range(format_number(efficiencies[0]), format_number(efficiencies[-1])),
-        "families": ", ".join(sorted({each.result.family for each in members})),
+        "accelerator_kinds": ", ".join(sorted({each.result.accelerator_kind for each in members})),
         "names": "; ".join(f"{each.result.submitter} {each.result.system}" for each in members),
     }

@@ -30,7 +30,7 @@ from analysis.mlperf.series import (
     SHIPPED_SERIES_PATH,
     V5_0_SERIES_PATH,
     ScalingSeries,
-    describe_scopes,
+    describe_submitters_and_software,
     read_series_csv,
     shipped_scaling_series,
 )
@@ -115,7 +115,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
         finding,
         (
             _describe_forecast_method(evaluation),
-            describe_scopes(evaluation.series),
+            describe_submitters_and_software(evaluation.series),
             OWN_LAWS_TEXT,
             BANDS_TEXT,
             BAND_CHANGE_TEXT,

@@ -16,8 +16,8 @@ from analysis.statistics.intervals import percentile_interval
 
 COLUMNS = (
     TableColumn("workload", "workload"),
-    TableColumn("kind", "kind"),
-    TableColumn("scope", "submitter and software"),
+    TableColumn("accelerator_kind", "kind"),
+    TableColumn("submitter_and_software", "submitter and software"),
     TableColumn("base", "from"),
     TableColumn("accelerators", "to N"),
     TableColumn("speedup", "speedup S"),
@@ -70,7 +70,8 @@ def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> st
     largest = rows[-1]
     return (
         f"{series.name}: the largest system ({largest.submitter} {largest.system}, {largest.accelerator_count:,} x "
-        f"{largest.family}) is not in the series, which has the sizes of {series.accelerator} with known samples."
+        f"{largest.accelerator_kind}) is not in the series, which has the sizes of {series.accelerator} with known "
+        "samples."
     )
 
 
@@ -80,8 +81,8 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
         {
             "benchmark": series.benchmark,
             "workload": series.name,
-            "kind": series.accelerator,
-            "scope": series.scope,
+            "accelerator_kind": series.accelerator,
+            "submitter_and_software": series.submitter_and_software,
             "base": series.accelerator_counts[0],
             "accelerators": size.accelerators,
             "minutes": size.minutes,

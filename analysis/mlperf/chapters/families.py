@@ -1,7 +1,7 @@
-"""Report chapter on the scaling efficiency of systems within one family of accelerators.
+"""Report chapter on the scaling efficiency of systems within one family.
 
-Each system is compared with a system that has accelerators of the same family, of the same submitter and with the same
-software where such systems exist. The efficiency E' relative to one reference per workload shows differences between
+A family has one kind of accelerator, one submitter and one software stack. Each system is compared with a system of the
+same family where such systems exist. The efficiency E' relative to one reference per workload shows differences between
 accelerators more than differences between sizes.
 """
 
@@ -15,26 +15,27 @@ from analysis.report.wording import format_minutes
 
 COLUMNS = (
     TableColumn("workload", "workload"),
-    TableColumn("family", "kind"),
-    TableColumn("scope", "submitter and software"),
-    TableColumn("reference_accelerators", "N of its reference"),
-    TableColumn("reference_minutes", "minutes", format_minutes),
+    TableColumn("accelerator_kind", "kind"),
+    TableColumn("submitter_and_software", "submitter and software"),
+    TableColumn("reference_accelerators", "N of reference"),
+    TableColumn("reference_minutes", "minutes of reference", format_minutes),
     TableColumn("systems", "larger systems"),
     TableColumn("largest", "largest N"),
-    TableColumn("efficiency", "its E'"),
-    TableColumn("study_efficiency", "by its workload's reference"),
+    TableColumn("efficiency", "E' in family"),
+    TableColumn("study_efficiency", "E' relative to the workload's reference"),
 )
 RULE_TEXT = (
-    "A family is one model of accelerator on one kind of board, from one submitter with one software stack (versions "
+    "A family is one kind of accelerator (model and form factor) of one submitter with one software stack (versions "
     "may differ). Its reference is the slowest of its systems with the fewest accelerators, as for a workload. A "
     "system without such a family is compared with the smallest system of any submitter on the same kind of "
     "accelerator; its row is marked as mixed, because E' then also compares submitters or software. Families with a "
-    "single size are left out. E' above 1 comes from a better system or better software, not from a faster accelerator."
+    "single size are not compared. E' above 1 comes from a better system or better software, not from a faster "
+    "accelerator."
 )
 
 
-def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on scaling efficiency per accelerator family.
+def families_chapter(study: MlperfStudy) -> Chapter | None:
+    """Return the chapter on scaling efficiency within each family.
 
     Return None if no family has systems of two sizes.
     """
@@ -49,23 +50,21 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
         f"Measured against their own family, {above} of {len(larger)} larger systems have E' above 1; against the "
         f"references of their workloads, {above_in_study} of the same {len(larger)} have."
     )
-    rows = pd.DataFrame(
-        [_make_accelerator_family_row(workload, family, study_efficiencies) for workload, family in comparisons]
-    )
+    rows = pd.DataFrame([_make_family_row(workload, family, study_efficiencies) for workload, family in comparisons])
     table = ChapterTable("families", "The largest system of each family against its own reference", COLUMNS, rows)
     figure = draw_family_efficiency(study, comparisons, finding.removesuffix("."))
-    return Chapter("Families of accelerators", finding, (RULE_TEXT,), (table,), (figure,))
+    return Chapter("Families of systems", finding, (RULE_TEXT,), (table,), (figure,))
 
 
-def _make_accelerator_family_row(
+def _make_family_row(
     workload: WorkloadComparison, family: FamilyComparison, study_efficiency_by_object_id: dict[int, float]
 ) -> dict[str, object]:
     base = family.reference
     top = max(family.systems, key=lambda each: (each.accelerator_ratio, each.speedup))
     return {
         "workload": workload.name,
-        "family": base.family,
-        "scope": family.scope,
+        "accelerator_kind": base.accelerator_kind,
+        "submitter_and_software": family.submitter_and_software,
         "reference": f"{base.submitter} {base.system}",
         "reference_accelerators": base.accelerator_count,
         "reference_minutes": base.minutes,

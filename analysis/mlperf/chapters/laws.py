@@ -17,7 +17,7 @@ from analysis.mlperf.forecasts import (
     fit_law_to_each_series,
 )
 from analysis.mlperf.reading.run_samples import find_scaling_series
-from analysis.mlperf.series import ScalingSeries, describe_scopes
+from analysis.mlperf.series import ScalingSeries, describe_submitters_and_software
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_number, format_percentage
 
@@ -86,7 +86,7 @@ def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
         ChapterTable("laws-fits", fits_title, FIT_COLUMNS, fits, is_short=False),
     )
     filled_tables = tuple(each for each in tables if len(each.data))
-    texts = (RULE_TEXT, PARTS_TEXT, describe_scopes(evaluation.series))
+    texts = (RULE_TEXT, PARTS_TEXT, describe_submitters_and_software(evaluation.series))
     return Chapter("Scaling laws", _describe_backtest_errors(backtests), texts, filled_tables)
 
 

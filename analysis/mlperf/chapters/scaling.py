@@ -16,20 +16,20 @@ FASTEST_COLUMNS = (
     TableColumn("speedup", "speedup S"),
     TableColumn("efficiency", "E'"),
     TableColumn("family_efficiency", "E' in family"),
-    TableColumn("family_scope", "family"),
+    TableColumn("family_submitter_and_software", "submitter and software"),
     TableColumn("above_one", "systems with E' > 1"),
 )
 SYSTEM_COLUMNS = (
     TableColumn("workload", "workload"),
     TableColumn("submitter", "submitter"),
     TableColumn("system", "system"),
-    TableColumn("family", "accelerator"),
+    TableColumn("accelerator_kind", "kind"),
     TableColumn("accelerator_count", "accelerators"),
     TableColumn("minutes", "minutes", format_minutes),
     TableColumn("speedup", "speedup S"),
     TableColumn("efficiency", "E'"),
     TableColumn("family_efficiency", "E' in family"),
-    TableColumn("family_scope", "family"),
+    TableColumn("family_submitter_and_software", "submitter and software"),
 )
 RULE_TEXT = (
     "S = T(reference) / T and E' = S / (N / N of the reference), where T is the time to the workload's target and N "
@@ -65,7 +65,7 @@ def _format_value_range(values: pd.Series) -> str:
 def _fastest_system_row(workload: WorkloadComparison) -> dict[str, object]:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
-    family_efficiency, family_scope = workload.family_efficiency(top.result)
+    family_efficiency, family_submitter_and_software = workload.family_efficiency(top.result)
     return {
         "benchmark": workload.benchmark,
         "workload": workload.name,
@@ -75,6 +75,6 @@ def _fastest_system_row(workload: WorkloadComparison) -> dict[str, object]:
         "speedup": top.speedup,
         "efficiency": top.efficiency,
         "family_efficiency": family_efficiency,
-        "family_scope": family_scope,
+        "family_submitter_and_software": family_submitter_and_software,
         "above_one": f"{sum(each.efficiency > 1 for each in others)} of {len(others)}",
     }

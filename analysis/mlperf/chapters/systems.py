@@ -15,8 +15,8 @@ COLUMNS = (
     TableColumn("fewest", "fewest accelerators"),
     TableColumn("most", "most"),
     TableColumn("reference", "reference system"),
-    TableColumn("reference_accelerators", "its accelerators"),
-    TableColumn("reference_minutes", "its minutes", format_minutes),
+    TableColumn("reference_accelerators", "accelerators of reference"),
+    TableColumn("reference_minutes", "minutes of reference", format_minutes),
 )
 RULE_TEXT = (
     "The reference of a workload is the slowest of its systems with the fewest accelerators. All speedups and "
@@ -34,7 +34,7 @@ def systems_chapter(mlperf_study: MlperfStudy) -> Chapter:
     common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
     texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []), *_describe_other_units(results))
     table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
-    finding = ". ".join(filter(None, (f"{count}{all_of_them}", results.omission_summary, _rules_text(results))))
+    finding = ". ".join(filter(None, (f"{count}{all_of_them}", results.unscored_summary, _rules_text(results))))
     return Chapter("Systems and references", f"{finding}.", texts, (table,))
 
 

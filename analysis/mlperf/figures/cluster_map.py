@@ -35,10 +35,10 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class SystemGroupMark:
-    """Mark in the cluster figure: all systems with the same accelerator family, accelerator count and cluster."""
+    """Mark in the cluster figure: all systems with the same kind of accelerator, accelerator count and cluster."""
 
     benchmark: str
-    family: str
+    accelerator_kind: str
     accelerator_count: int
     cluster: int  # number of the cluster, from 1
     systems: int
@@ -48,8 +48,8 @@ def draw_system_cluster_map(
     mlperf_study: MlperfStudy, workload: WorkloadComparison, clusterings: SystemClusterings
 ) -> CaptionedFigure:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
-    present = {each.result.family for each in workload.systems}
-    kinds = [kind for kind in frame.sort_accelerator_families(mlperf_study) if kind in present][::-1]
+    present = {each.result.accelerator_kind for each in workload.systems}
+    kinds = [kind for kind in frame.sort_accelerator_kinds(mlperf_study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
     title = _format_cluster_map_title(workload, clusterings)
@@ -69,7 +69,7 @@ def draw_system_cluster_map(
 
 def _make_cluster_marks(workload: WorkloadComparison, clusterings: SystemClusterings) -> list[SystemGroupMark]:
     counts = Counter(
-        (workload.benchmark, each.result.family, each.result.accelerator_count, label + 1)
+        (workload.benchmark, each.result.accelerator_kind, each.result.accelerator_count, label + 1)
         for each, label in zip(workload.systems, clusterings.best_by_silhouette.labels, strict=True)
     )
     return [SystemGroupMark(*where, systems) for where, systems in sorted(counts.items())]
@@ -96,25 +96,26 @@ def format_text_range(low_text: str, high_text: str) -> str:
 
 
 def _draw_system_cluster_marks(
-    axes: Axes, cluster_map_marks: Sequence[SystemGroupMark], families: Sequence[str]
+    axes: Axes, cluster_map_marks: Sequence[SystemGroupMark], accelerator_kinds: Sequence[str]
 ) -> None:
     for spot in cluster_map_marks:
-        place = (spot.accelerator_count, families.index(spot.family) + _vertical_mark_shift(spot, cluster_map_marks))
+        row = accelerator_kinds.index(spot.accelerator_kind) + _vertical_mark_shift(spot, cluster_map_marks)
+        place = (spot.accelerator_count, row)
         tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
         axes.scatter(*place, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
         axes.annotate(str(spot.systems), place, ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold")
-    axes.set_yticks(range(len(families)), families)
-    axes.set_ylim(-0.6, len(families) - 0.4)
+    axes.set_yticks(range(len(accelerator_kinds)), accelerator_kinds)
+    axes.set_ylim(-0.6, len(accelerator_kinds) - 0.4)
     axes.set_title("systems by kind, size and cluster")
 
 
 def _vertical_mark_shift(cluster_mark: SystemGroupMark, all_marks: Sequence[SystemGroupMark]) -> float:
     """Return the vertical shift of a mark in the cluster figure, in rows.
 
-    The shift separates marks with equal accelerator family and equal number of accelerators.
+    The shift separates marks with equal kind of accelerator and equal number of accelerators.
     """
-    kind_and_size = (cluster_mark.family, cluster_mark.accelerator_count)
-    overlapping = [each for each in all_marks if (each.family, each.accelerator_count) == kind_and_size]
+    kind_and_size = (cluster_mark.accelerator_kind, cluster_mark.accelerator_count)
+    overlapping = [each for each in all_marks if (each.accelerator_kind, each.accelerator_count) == kind_and_size]
     return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)
 
 

@@ -15,6 +15,7 @@ from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN
 
 HEIGHT_IN = 4.4
+FAMILY_COLUMNS = ("family_efficiency", "family_submitter_and_software")
 CAPTION = (
     "Left: speedup S = T(reference) / T; dashed: S = N / N of the reference. Right: efficiency E' = S / (N / N of the "
     "reference); dashed: E' of the reference, 1. Systems above the line have faster accelerators than the reference; "
@@ -25,11 +26,13 @@ CAPTION = (
 
 def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadComparison) -> CaptionedFigure:
     """Draw speedup and scaling efficiency by number of accelerators, one panel each and one mark per system."""
-    present = {_accelerator_family_of_system(each) for each in workload.systems}
-    key = {kind: tint for kind, tint in frame.colour_by_family(mlperf_study).items() if kind in present}
+    present = {each.result.accelerator_kind for each in workload.systems}
+    key = {kind: tint for kind, tint in frame.colour_by_accelerator_kind(mlperf_study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_speedup_title(workload)
-    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.marker_by_family(mlperf_study))
+    frame.add_study_title_and_footer(
+        figure, mlperf_study, workload, title, key, frame.marker_by_accelerator_kind(mlperf_study)
+    )
     _draw_system_markers(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
     _draw_system_markers(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
@@ -48,21 +51,17 @@ def make_speedup_table(workload: WorkloadComparison) -> pd.DataFrame:
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},
-            "family": _accelerator_family_of_system(each),
+            "accelerator_kind": each.result.accelerator_kind,
             "accelerator_count": each.result.accelerator_count,
             "unit": each.result.unit,
             "minutes": each.result.minutes,
             "size": each.accelerator_ratio,
             "speedup": each.speedup,
             "efficiency": each.efficiency,
-            **dict(zip(("family_efficiency", "family_scope"), workload.family_efficiency(each.result), strict=True)),
+            **dict(zip(FAMILY_COLUMNS, workload.family_efficiency(each.result), strict=True)),
         }
         for each in workload.systems
     )
-
-
-def _accelerator_family_of_system(system: ComparedResult) -> str:
-    return system.result.family
 
 
 def _format_speedup_title(workload: WorkloadComparison) -> str:
@@ -79,9 +78,9 @@ def _format_speedup_title(workload: WorkloadComparison) -> str:
 def _draw_system_markers(
     axes: Axes, mlperf_study: MlperfStudy, compared_systems: Sequence[ComparedResult], y_values: Sequence[float]
 ) -> None:
-    tint, shape = frame.colour_by_family(mlperf_study), frame.marker_by_family(mlperf_study)
+    tint, shape = frame.colour_by_accelerator_kind(mlperf_study), frame.marker_by_accelerator_kind(mlperf_study)
     for each, height in zip(compared_systems, y_values, strict=True):
-        count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)
+        count, kind = each.result.accelerator_count, each.result.accelerator_kind
         axes.plot(count, height, color=tint[kind], marker=shape[kind], markersize=6, **frame.MARK_STYLE)
         if each.result == each.reference:
             axes.plot(count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)

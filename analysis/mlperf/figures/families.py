@@ -1,4 +1,4 @@
-"""Figure of scaling efficiency within families of accelerators by number of accelerators."""
+"""Figure of scaling efficiency within families of systems by number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -25,11 +25,11 @@ FamilyComparisons = Sequence[tuple[WorkloadComparison, FamilyComparison]]
 def draw_family_efficiency(mlperf_study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> CaptionedFigure:
     """Draw scaling efficiency by number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
-    kinds = {family.reference.family for _, family in comparisons}
-    key = {kind: tint for kind, tint in frame.colour_by_family(mlperf_study).items() if kind in kinds}
+    kinds = {family.reference.accelerator_kind for _, family in comparisons}
+    key = {kind: tint for kind, tint in frame.colour_by_accelerator_kind(mlperf_study).items() if kind in kinds}
     rows = -(-len(workloads) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, min(PANEL_COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.marker_by_family(mlperf_study))
+    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.marker_by_accelerator_kind(mlperf_study))
     for axes, name in zip(panels, workloads, strict=False):
         _draw_family_panel(axes, mlperf_study, [family for workload, family in comparisons if workload.name == name])
         axes.set_title(name)
@@ -39,10 +39,10 @@ def draw_family_efficiency(mlperf_study: MlperfStudy, comparisons: FamilyCompari
 
 
 def _draw_family_panel(axes: Axes, study: MlperfStudy, families: Sequence[FamilyComparison]) -> None:
-    tints, shapes = frame.colour_by_family(study), frame.marker_by_family(study)
+    tints, shapes = frame.colour_by_accelerator_kind(study), frame.marker_by_accelerator_kind(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for family in families:
-        reference, kind = family.reference, family.reference.family
+        reference, kind = family.reference, family.reference.accelerator_kind
         counts = [each.result.accelerator_count for each in family.systems]
         efficiencies = [each.efficiency for each in family.systems]
         best: dict[int, float] = {}
@@ -60,18 +60,18 @@ def _draw_family_panel(axes: Axes, study: MlperfStudy, families: Sequence[Family
     frame.set_up_accelerator_count_axis(axes, counts)
 
 
-def _figure_data(accelerator_family_comparisons: FamilyComparisons) -> pd.DataFrame:
+def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "benchmark": workload.benchmark,
-            "family": each.result.family,
+            "accelerator_kind": each.result.accelerator_kind,
             "submitter": each.result.submitter,
             "system": each.result.system,
             "accelerators": each.result.accelerator_count,
             "reference": each.reference.system,
-            "scope": family.scope,
+            "submitter_and_software": family.submitter_and_software,
             "efficiency": each.efficiency,
         }
-        for workload, family in accelerator_family_comparisons
+        for workload, family in comparisons
         for each in family.systems
     )

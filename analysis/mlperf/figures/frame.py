@@ -1,4 +1,4 @@
-"""Common elements of figures of MLPerf results: title, footer, colour and marker of each accelerator family."""
+"""Common elements of figures of MLPerf results: title, footer, colour and marker of each kind of accelerator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ TRADEMARK_NOTICE = (
     "The MLPerf name and logo are registered and unregistered trademarks of MLCommons Association in the United States "
     "and other countries. All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org."
 )
-FAMILY_COLOURS = PALETTE[:8]  # the darker half of the palette is hard to see on a dark page
+KIND_COLOURS = PALETTE[:8]  # the darker half of the palette is hard to see on a dark page
 MARK_STYLE: dict[str, Any] = {"linestyle": "none", "alpha": 0.75, "markeredgewidth": 0}
 NOT_OFFICIAL_NOTICE = "derived numbers, not MLPerf results"
 
@@ -45,25 +45,25 @@ def describe_reference_system(workload: WorkloadComparison) -> str:
     return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {minutes} min"
 
 
-def sort_accelerator_families(mlperf_study: MlperfStudy) -> list[str]:
-    """Return the names of all accelerator families, sorted from most to least frequent."""
-    kinds = [row.family for row in mlperf_study.results.rows]
+def sort_accelerator_kinds(mlperf_study: MlperfStudy) -> list[str]:
+    """Return all kinds of accelerators, sorted from most to least frequent."""
+    kinds = [row.accelerator_kind for row in mlperf_study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 
-def colour_by_family(mlperf_study: MlperfStudy) -> dict[str, str]:
-    """Return the colour of each family of accelerators, the same for all workloads."""
-    families = sort_accelerator_families(mlperf_study)
-    return {kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families)}
+def colour_by_accelerator_kind(mlperf_study: MlperfStudy) -> dict[str, str]:
+    """Return the colour of each kind of accelerator, the same for all workloads."""
+    kinds = sort_accelerator_kinds(mlperf_study)
+    return {kind: KIND_COLOURS[index % len(KIND_COLOURS)] for index, kind in enumerate(kinds)}
 
 
-def marker_by_family(mlperf_study: MlperfStudy) -> dict[str, str]:
-    """Return the marker shape of each accelerator family.
+def marker_by_accelerator_kind(mlperf_study: MlperfStudy) -> dict[str, str]:
+    """Return the marker shape of each kind of accelerator.
 
-    Families with the same colour have different markers.
+    Kinds with the same colour have different markers.
     """
-    families = sort_accelerator_families(mlperf_study)
-    return {kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)] for index, kind in enumerate(families)}
+    kinds = sort_accelerator_kinds(mlperf_study)
+    return {kind: MARKERS[(index + index // len(KIND_COLOURS)) % len(MARKERS)] for index, kind in enumerate(kinds)}
 
 
 def set_up_accelerator_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:

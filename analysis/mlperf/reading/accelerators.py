@@ -1,6 +1,6 @@
-"""Families of accelerators and names of software stacks.
+"""Kinds of accelerators and names of software stacks.
 
-A family is one model of accelerator in one form factor. A software stack is a set of frameworks. Submitters spell both
+A kind is one model of accelerator in one form factor. A software stack is a set of frameworks. Submitters spell both
 in many ways.
 """
 
@@ -19,11 +19,11 @@ FRAMEWORK_PATTERN = re.compile(
 FILLER_WORDS = re.compile(r"(?i)\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Accelerators?|GPUs?|Tensor Core)\b|\(R\)|®")
 
 
-def accelerator_family(accelerator_name: str) -> str:
-    """Return the family of an accelerator, such as "H100 SXM".
+def accelerator_kind(accelerator_name: str) -> str:
+    """Return the kind of an accelerator, such as "H100 SXM".
 
-    A family is a model and a form factor, without maker, memory and clock. An unknown model keeps the submitter's
-    words. Systems of one family can be compared with each other: they have the same chip on the same kind of board.
+    A kind is a model and a form factor, without maker, memory and clock. An unknown model keeps the submitter's words.
+    Systems of one kind can be compared with each other: they have the same chip on the same type of board.
     """
     if model := MODEL_PATTERN.search(accelerator_name):
         form = next((name for pattern, name in FORM_PATTERNS if pattern.search(accelerator_name)), "")

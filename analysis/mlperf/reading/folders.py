@@ -3,8 +3,8 @@
     <submitter>/systems/<system>.json
     <submitter>/results/<system>/<benchmark>/result_*.txt  scaling.json
 
-A result that cannot be scored is left out and listed with the reason. All other results are read, because a round with
-a thousand logs always has some defective logs.
+A result that cannot be scored is listed with the reason. All other results are read, because a round with a thousand
+logs always has some defective logs.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from analysis.mlperf.reading.results import DeviceUnit, MlperfResult, MlperfResults, OmittedResult, read_results_csv
+from analysis.mlperf.reading.results import DeviceUnit, MlperfResult, MlperfResults, UnscoredResult, read_results_csv
 from analysis.mlperf.reading.scoring import (
     RUNS_REQUIRED,
     RUNS_REQUIRED_BY_BENCHMARK,
@@ -99,7 +99,7 @@ def read_round_folder(round_root: Path, rule_set: RuleSet | None = None) -> Mlpe
         raise UserError(f"{round_root}: no logs; looked for <submitter>/results/<system>/<benchmark>/result_*.txt")
     rules = rule_set or detect_rule_set(round_root, (folder.benchmark for folder in log_folders))
     rows: list[MlperfResult] = []
-    omissions: list[OmittedResult] = []
+    unscored_results: list[UnscoredResult] = []
     folder_by_run_times: dict[RunTimes, str] = {}
     for log_folder in log_folders:
         runs = [read_mlperf_run(mllog.read_log(path), rules) for path in log_folder.log_paths]
@@ -109,11 +109,11 @@ def read_round_folder(round_root: Path, rule_set: RuleSet | None = None) -> Mlpe
             rows.append(_make_mlperf_result(log_folder, runs, rules))
             folder_by_run_times[run_times] = log_folder.path_in_round
         except NoScoreError as error:
-            omissions.append(OmittedResult(log_folder.path_in_round, str(error), error.category))
-    results = MlperfResults(tuple(rows), str(round_root), tuple(omissions), rules)
+            unscored_results.append(UnscoredResult(log_folder.path_in_round, str(error), error.category))
+    results = MlperfResults(tuple(rows), str(round_root), tuple(unscored_results), rules)
     if not rows:
-        problem = f"{round_root}: {results.omission_summary}; {rules.description}"
-        raise UserError("\n".join([problem, *(f"{each.path}: {each.reason}" for each in omissions)]))
+        problem = f"{round_root}: {results.unscored_summary}; {rules.description}"
+        raise UserError("\n".join([problem, *(f"{each.path}: {each.reason}" for each in unscored_results)]))
     return results
 
 

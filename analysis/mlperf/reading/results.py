@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
-from analysis.mlperf.reading.accelerators import accelerator_family, software_stack
+from analysis.mlperf.reading.accelerators import accelerator_kind, software_stack
 from analysis.mlperf.rule_sets.rounds import RuleSet
 from analysis.report.wording import format_count
 from services.schema.component import FrozenRecord
@@ -35,7 +35,8 @@ DeviceUnit: TypeAlias = Annotated[
 class MlperfResult(FrozenRecord):
     """Time in which a system trained a workload to the quality target.
 
-    The fields are the columns of a CSV file of results.
+    The fields are the columns of a CSV file of results. `accelerator_count` counts the devices that `unit` names. In a
+    system without accelerators, these are processors or hosts.
     """
 
     benchmark: NonEmptyText  # name of the workload's folder in a round
@@ -58,13 +59,13 @@ class MlperfResult(FrozenRecord):
     rules: str = ""  # round whose rules the logs were checked with; "published" if they were not checked
 
     @property
-    def family(self) -> str:
-        """Name of the family of the accelerators.
+    def accelerator_kind(self) -> str:
+        """Kind of the accelerators: model and form factor.
 
         For a system without accelerators, the name of the processor and the unit of the count.
         """
-        name = accelerator_family(self.accelerator)
-        return name if self.unit == "accelerators" else f"{name} ({self.unit})"
+        kind = accelerator_kind(self.accelerator)
+        return kind if self.unit == "accelerators" else f"{kind} ({self.unit})"
 
     @property
     def stack(self) -> tuple[str, str]:
@@ -88,8 +89,8 @@ REQUIRED_COLUMNS = tuple(name for name, field in MlperfResult.model_fields.items
 
 
 @dataclass(frozen=True)
-class OmittedResult:
-    """Result without a score, and the reason."""
+class UnscoredResult:
+    """Result that is not scored, and the reason."""
 
     path: str  # folder of the logs
     reason: str
@@ -102,7 +103,7 @@ class MlperfResults:
 
     rows: tuple[MlperfResult, ...]
     source: str  # path of the file or folder
-    omissions: tuple[OmittedResult, ...] = ()
+    unscored_results: tuple[UnscoredResult, ...] = ()
     rule_set: RuleSet | None = None  # rules that the logs were checked with; None for a CSV file
 
     @property
@@ -121,14 +122,14 @@ class MlperfResults:
         return tuple(dict.fromkeys(row.benchmark for row in self.rows))
 
     @property
-    def omission_summary(self) -> str:
-        """Number of results without a score, by reason: "3 of 80 results left out: 3 of the open division"."""
-        if not self.omissions:
+    def unscored_summary(self) -> str:
+        """Number of results that are not scored, by reason: "3 of 80 results not scored: 3 of the open division"."""
+        if not self.unscored_results:
             return ""
-        counts = Counter(omission.category for omission in self.omissions).most_common()
+        counts = Counter(each.category for each in self.unscored_results).most_common()
         reasons = ", ".join(f"{count} {category}" for category, count in counts)
-        total = len(self.rows) + len(self.omissions)
-        return f"{len(self.omissions)} of {format_count(total, 'result')} left out: {reasons}"
+        total = len(self.rows) + len(self.unscored_results)
+        return f"{len(self.unscored_results)} of {format_count(total, 'result')} not scored: {reasons}"
 
     def results_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
         """Return the results of one workload, sorted by number of accelerators, then by time."""

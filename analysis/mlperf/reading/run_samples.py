@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.reading.scoring import read_mlperf_run
-from analysis.mlperf.references import describe_scope
+from analysis.mlperf.references import describe_submitter_and_software
 from analysis.mlperf.rule_sets.rounds import NEAREST_RULE_SET, RuleSet
 from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_scaling_series
 from analysis.mlperf.study import MlperfStudy
@@ -81,9 +81,9 @@ def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
 def read_scaling_series(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
     """Read one scaling series per workload from the logs of a result folder.
 
-    A scaling series contains training times by number of accelerators. A series has the results of the accelerator
-    family with most sizes, and at least two sizes. A size is left out if its logs have no samples, or count samples in
-    another unit than the smallest size.
+    A scaling series contains training times by number of accelerators. A series has the results of the kind of
+    accelerator with most sizes, and at least two sizes. A size is not included if its logs have no samples, or count
+    samples in another unit than the smallest size.
     """
     candidates = (_workload_scaling_series(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
     return tuple(series for series in candidates if len(series.points) > 1)
@@ -92,14 +92,14 @@ def read_scaling_series(mlperf_results: MlperfResults) -> tuple[ScalingSeries, .
 def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> ScalingSeries:
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
     for row in mlperf_results.results_of(benchmark):
-        sizes.setdefault(row.family, {}).setdefault(row.accelerator_count, []).append(row)
-    family = max(sizes, key=lambda name: len(sizes[name]))
-    row_groups = sizes[family].values()
+        sizes.setdefault(row.accelerator_kind, {}).setdefault(row.accelerator_count, []).append(row)
+    kind = max(sizes, key=lambda name: len(sizes[name]))
+    row_groups = sizes[kind].values()
     read_sizes = [size for rows in row_groups if (size := _read_scaling_point(mlperf_results, rows)) is not None]
     points = tuple(size for size in read_sizes if size.unit == read_sizes[0].unit)
     counts = {point.accelerators for point in points}
     fastest = [min(rows, key=lambda row: row.minutes) for rows in row_groups if rows[0].accelerator_count in counts]
-    return ScalingSeries(points, family, describe_scope(fastest))
+    return ScalingSeries(points, kind, describe_submitter_and_software(fastest))
 
 
 def _read_scaling_point(

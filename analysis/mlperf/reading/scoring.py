@@ -143,7 +143,7 @@ def compute_score_of_runs(
         reasons = Counter(run.rejection_reason for run in mlperf_runs if run.rejection_reason)
         raise NoScoreError(
             f"{not_counted} of {len(mlperf_runs)} runs do not count, at most {dropped} may fail",
-            f"with runs of which the log {reasons.most_common(1)[0][0]}",
+            f"where a log {reasons.most_common(1)[0][0]}",
         )
     if len(mlperf_runs) <= 2 * dropped:
         raise NoScoreError(

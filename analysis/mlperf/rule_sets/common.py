@@ -31,7 +31,8 @@ def make_common_rules(*positions: str, epoch_positions: tuple[str, ...] = ("epoc
         "init_start": MllogKeyRule(occurrence="at least once"),
         "init_stop": MllogKeyRule(predecessor="init_start"),
         "run_start": MllogKeyRule(predecessor="init_stop"),
-        "run_stop": MllogKeyRule(metadata_names=("status",), predecessor="run_start"),  # the target judges the status
+        # The target rule checks the status.
+        "run_stop": MllogKeyRule(metadata_names=("status",), predecessor="run_start"),
         "block_start": MllogKeyRule(
             occurrence="any",
             metadata_names=("epoch_count", *positions),

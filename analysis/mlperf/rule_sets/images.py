@@ -33,7 +33,7 @@ DETECTION_RULES = WorkloadComplianceRules(  # RetinaNet: `ssd` in rounds 2.0 to 
 )
 RESNET_RULES = WorkloadComplianceRules(
     rules_for_keys_required_once(
-        "", global_batch_size=rule_greater_than(0), opt_name=make_allowed_values_rule("sgd", "lars")
+        global_batch_size=rule_greater_than(0), opt_name=make_allowed_values_rule("sgd", "lars")
     )
     | make_accuracy_key_rule("epoch_num"),
     right_open_range_rule(0.759, 1),
@@ -106,7 +106,6 @@ def make_stable_diffusion_rules(position_name: str) -> WorkloadComplianceRules:
     """
     return WorkloadComplianceRules(
         rules_for_keys_required_once(
-            "",
             opt_name=make_allowed_values_rule("adamw"),
             opt_adamw_beta_1=make_allowed_values_rule(0.9),
             opt_adamw_beta_2=make_allowed_values_rule(0.999),
@@ -144,7 +143,6 @@ def _fid_and_clip_evaluations(log: NodeLog, position_name: str) -> list[Any]:
 
 FLUX_RULES = WorkloadComplianceRules(
     rules_for_keys_required_once(
-        "",
         evaluation_frequency=make_allowed_values_rule(262144),
         opt_name=make_allowed_values_rule("adamw"),
         opt_adamw_beta_1=make_allowed_values_rule(0.9),
@@ -157,5 +155,5 @@ FLUX_RULES = WorkloadComplianceRules(
     )
     | {"global_batch_size": MllogKeyRule(rule_at_least(0), occurrence="at least once")}
     | make_accuracy_key_rule("samples_count"),
-    left_open_range_rule(0.586, 0),
+    left_open_range_rule(0, 0.586),
 )

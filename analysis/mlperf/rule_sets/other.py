@@ -41,7 +41,6 @@ DLRM_DCNV2_RULES = WorkloadComplianceRules(
 )
 GRAPH_RULES = WorkloadComplianceRules(  # R-GAT: `gnn` in rounds 4.0 and 4.1, `rgat` since 5.0
     rules_for_keys_required_once(
-        "",
         global_batch_size=rule_greater_than(0),
         opt_name=make_allowed_values_rule("adam"),
         opt_base_learning_rate=rule_at_least(0),
@@ -74,9 +73,9 @@ RNNT_RULES = WorkloadComplianceRules(
         eval_max_prediction_symbols=make_allowed_values_rule(300),
     )
     | make_accuracy_key_rule("epoch_num"),
-    left_open_range_rule(0.058, 0),
+    left_open_range_rule(0, 0.058),
 )
-RNNT_RULES_2 = replace(
+RNNT_RULES_2_0 = replace(
     RNNT_RULES, own_rules={**RNNT_RULES.own_rules, "model_weights_initialization_scale": MllogKeyRule()}
 )
 MINIGO_RULES = WorkloadComplianceRules(

@@ -4,7 +4,7 @@ from analysis.mlperf.reading.compliance import MllogKeyRule
 from analysis.mlperf.rule_sets.values import LoggedValueRule
 
 
-def rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule) -> dict[str, MllogKeyRule]:
+def rules_for_keys_required_once(key_names: str = "", **value_rules: LoggedValueRule) -> dict[str, MllogKeyRule]:
     """Return compliance rules for log keys that must appear once.
 
     Any value is allowed for `key_names`; `value_rules` gives the rule for the value of each other key.

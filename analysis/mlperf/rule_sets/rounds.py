@@ -31,7 +31,7 @@ _ROUND_2_1 = {
     "maskrcnn": images.MASK_RCNN_RULES,
     "minigo": other.MINIGO_RULES,
     "resnet": images.RESNET_RULES,
-    "rnnt": other.RNNT_RULES_2,
+    "rnnt": other.RNNT_RULES_2_0,
     "ssd": images.DETECTION_RULES,
     "unet3d": images.UNET_RULES,
 }
@@ -180,11 +180,10 @@ def _rule_set_of_named_round(round_name: str, folder_name: str) -> RuleSet:
     if round_name in RULE_SETS:
         description = f"rules of round {round_name}, detected from the folder name {folder_name}"
         return replace(RULE_SETS[round_name], description=description)
-    known = f"{min(RULE_SETS)} to {max(RULE_SETS)}"
     return RuleSet(
         {},
-        f"no rules, because the folder {folder_name} is of round {round_name} and Ensayo has the rules of rounds "
-        f"{known}; only start, end, status and damaged lines of runs are checked",
+        f"no rules known for round {round_name} (from folder name {folder_name}): only start, end, status and damaged "
+        "lines are checked; choose rules with --rules ROUND",
     )
 
 

@@ -44,7 +44,7 @@ GPT3_RULES = WorkloadComplianceRules(
         init_checkpoint_step=rule_greater_than(0),
     )
     | make_accuracy_key_rule("epoch_num"),
-    left_open_range_rule(2.69, 2.6),
+    left_open_range_rule(2.6, 2.69),
 )
 LLAMA2_LORA_RULES = WorkloadComplianceRules(
     rules_for_keys_required_once(
@@ -53,7 +53,7 @@ LLAMA2_LORA_RULES = WorkloadComplianceRules(
         lora_rank=make_allowed_values_rule(16),
     )
     | make_accuracy_key_rule("samples_count"),
-    left_open_range_rule(0.925, 0),
+    left_open_range_rule(0, 0.925),
 )
 LLAMA31_KEYS = rules_for_keys_required_once(
     "global_batch_size opt_end_learning_rate opt_learning_rate_warmup_steps opt_learning_rate_decay_steps",
@@ -82,7 +82,7 @@ LLAMA31_405B_RULES_5_0 = WorkloadComplianceRules(
         eval_samples=make_allowed_values_rule(5760),
         init_checkpoint_step=make_allowed_values_rule(0),
     ),
-    left_open_range_rule(5.6, 0),
+    left_open_range_rule(0, 5.6),
     earlier_values_rules=(
         EarlierValuesRule(
             "opt_base_learning_rate",
@@ -118,7 +118,7 @@ LLAMA31_8B_RULES = WorkloadComplianceRules(
         eval_samples=make_allowed_values_rule(1024),
         max_steps=make_allowed_values_rule(STEPS_8B),
     ),
-    left_open_range_rule(3.3, 0),
+    left_open_range_rule(0, 3.3),
     earlier_values_rules=(
         EarlierValuesRule(
             "opt_learning_rate_decay_steps",

@@ -67,7 +67,7 @@ def closed_range_rule(low: float, high: float) -> LoggedValueRule:
     return LoggedValueRule(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
 
 
-def left_open_range_rule(high: float, low: float) -> LoggedValueRule:
+def left_open_range_rule(low: float, high: float) -> LoggedValueRule:
     """Return the rule that a value must be above `low` and at most `high`."""
     return LoggedValueRule(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
 

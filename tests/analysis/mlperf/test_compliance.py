@@ -352,7 +352,8 @@ def test_a_round_without_rules_is_not_checked_by_those_of_another_round(tmp_path
     rule_set = detect_rule_set(tmp_path / "training_results_v1.1", ["ssd"])
 
     assert rule_set.workloads == {}
-    assert "no rules, because the folder training_results_v1.1 is of round 1.1" in rule_set.description
+    assert "no rules known for round 1.1 (from folder name training_results_v1.1)" in rule_set.description
+    assert rule_set.description.endswith("choose rules with --rules ROUND")
 
 
 def test_a_workload_of_another_round_is_rejected_with_the_rounds_that_have_it() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.mlperf.chapters.systems import systems_in_all_workloads
-from analysis.mlperf.figures.frame import colour_by_family, marker_by_family, sort_accelerator_families
-from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.figures.frame import colour_by_accelerator_kind, marker_by_accelerator_kind, sort_accelerator_kinds
+from analysis.mlperf.reading.accelerators import accelerator_kind
 from analysis.mlperf.reading.results import (
     CSV_COLUMNS,
     MlperfResult,
@@ -69,34 +69,36 @@ def test_twelve_systems_trained_all_four_workloads() -> None:
     assert ("Quanta_Cloud_Technology", "D74H-7U") in everywhere
 
 
-def test_all_spellings_of_an_accelerator_map_to_its_family() -> None:
+def test_all_spellings_of_an_accelerator_map_to_its_kind() -> None:
     """FlexAI spells the H100 on SXM differently from all other submitters."""
-    families = {row.accelerator: accelerator_family(row.accelerator) for row in read_results_csv().rows}
+    kinds = {row.accelerator: accelerator_kind(row.accelerator) for row in read_results_csv().rows}
 
-    assert families["NVIDIA H100 80GB HBM3"] == families["NVIDIA H100-SXM5-80GB"] == "H100 SXM"
-    assert families["H100 NVL Tensor Core GPU (PCIe)"] == "H100 NVL"
-    assert families["NVIDIA A100 - PCIe - 80 GB"] == "A100 PCIe"
-    assert families["NVIDIA GeForce RTX 4090"] == "RTX 4090"
-    assert families["TPU-v5p"] == accelerator_family("tpu-v5p") == "TPU v5p"
-    assert len(set(families.values())) == 9
+    assert kinds["NVIDIA H100 80GB HBM3"] == kinds["NVIDIA H100-SXM5-80GB"] == "H100 SXM"
+    assert kinds["H100 NVL Tensor Core GPU (PCIe)"] == "H100 NVL"
+    assert kinds["NVIDIA A100 - PCIe - 80 GB"] == "A100 PCIe"
+    assert kinds["NVIDIA GeForce RTX 4090"] == "RTX 4090"
+    assert kinds["TPU-v5p"] == accelerator_kind("tpu-v5p") == "TPU v5p"
+    assert len(set(kinds.values())) == 9
 
 
 def test_an_unknown_accelerator_keeps_its_name() -> None:
     """Another round may have accelerators of other vendors."""
-    assert accelerator_family("AMD Instinct MI325X 256GB HBM3E DLC") == "MI325X"
-    assert accelerator_family("Graphcore Bow") == "Graphcore Bow"
-    assert accelerator_family("GPU") == "GPU"
+    assert accelerator_kind("AMD Instinct MI325X 256GB HBM3E DLC") == "MI325X"
+    assert accelerator_kind("Graphcore Bow") == "Graphcore Bow"
+    assert accelerator_kind("GPU") == "GPU"
 
 
-def test_every_accelerator_family_has_its_own_colour_and_marker() -> None:
-    """Colours repeat after eight families, with other markers; v4.1 has nine families."""
+def test_every_accelerator_kind_has_its_own_colour_and_marker() -> None:
+    """Colours repeat after eight kinds, with other markers; v4.1 has nine kinds."""
     results = read_results_csv().rows
     many = [results[0].model_copy(update={"accelerator": f"X{kind}", "system": f"{kind}"}) for kind in range(40)]
     studied = make_mlperf_study(MlperfResults((*results, *many), "many.csv"))
 
-    looks = set(zip(colour_by_family(studied).values(), marker_by_family(studied).values(), strict=True))
+    looks = set(
+        zip(colour_by_accelerator_kind(studied).values(), marker_by_accelerator_kind(studied).values(), strict=True)
+    )
 
-    assert len(looks) == len(sort_accelerator_families(studied)) == 49
+    assert len(looks) == len(sort_accelerator_kinds(studied)) == 49
 
 
 def test_written_results_can_be_read_again(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_row_without_accelerators_counts_its_hosts(table: Callable[[str], Path
 
     rows = read_results_csv(path).rows
 
-    assert [(row.accelerator_count, row.unit, row.family) for row in rows] == [
+    assert [(row.accelerator_count, row.unit, row.accelerator_kind) for row in rows] == [
         (4, "hosts", "Xeon (hosts)"), (16, "processors", "Xeon (processors)"), (8, "accelerators", "H100"),
     ]  # fmt: skip
 

@@ -16,7 +16,7 @@ from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
 from analysis.mlperf.chapters.systems import systems_chapter
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.results import MlperfResults, OmittedResult
+from analysis.mlperf.reading.results import MlperfResults, UnscoredResult
 from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, compute_score_of_runs, read_mlperf_run
 from analysis.mlperf.rule_sets.rounds import PUBLISHED_RULE_SET, RULE_SETS
 from analysis.mlperf.study import make_mlperf_study
@@ -269,14 +269,14 @@ def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..
     results = read_round(folder)
 
     assert len(results.rows) == 1
-    assert results.omissions == (
-        OmittedResult(
+    assert results.unscored_results == (
+        UnscoredResult(
             "Acme/results/box-POWER/ssd",
             "has the same runs as the folder Acme/results/box/ssd",
             "with runs that are listed twice",
         ),
     )
-    assert results.omission_summary == "1 of 2 results left out: 1 with runs that are listed twice"
+    assert results.unscored_summary == "1 of 2 results not scored: 1 with runs that are listed twice"
 
 
 @pytest.mark.parametrize(
@@ -303,16 +303,16 @@ def test_a_system_with_an_invalid_description_is_left_out_with_its_reason(
     folder = write_submission(EXTRA_MINUTES[:3])
     description = folder.parents[2] / "systems" / "box.json"
     valid_log = shutil.copytree(folder, folder.parents[1] / "sound" / "ssd") / "result_0.txt"
-    valid_log.write_text(lengthened(valid_log.read_text(), 1.0))  # a copy of all runs would be left out as one
+    valid_log.write_text(lengthened(valid_log.read_text(), 1.0))  # a copy of all runs would not be scored
     (description.parent / "sound.json").write_text(json.dumps(DESCRIPTION))
     description.write_text(json.dumps(DESCRIPTION | change) if change is not None else "{")
 
     results = read_round(folder)
 
     assert [row.system for row in results.rows] == ["sound"]
-    assert len(results.omissions) == 1
-    assert results.omissions[0].path == "Acme/results/box/ssd"
-    assert results.omissions[0].reason.startswith(reason)
+    assert len(results.unscored_results) == 1
+    assert results.unscored_results[0].path == "Acme/results/box/ssd"
+    assert results.unscored_results[0].reason.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_a_system_without_accelerators_counts_its_processors(write_submission: C
 
     assert (result.accelerator_count, result.unit, result.nodes) == (4, "processors", 2)
     assert result.accelerator == "Intel(R) Xeon(R) Platinum 8480+"
-    assert result.family == "Xeon Platinum 8480+ (processors)"
+    assert result.accelerator_kind == "Xeon Platinum 8480+ (processors)"
 
 
 def test_a_system_without_accelerators_and_processors_counts_its_hosts(write_submission: Callable[..., Path]) -> None:
@@ -485,12 +485,12 @@ def test_the_folder_name_chooses_the_rules_of_its_round(write_submission: Callab
     with pytest.raises(UserError) as raised:
         read_round_folder(named)
 
-    assert "training_results_v2.1: 1 of 1 result left out: 1 with runs of which the log has no" in str(raised.value)
+    assert "training_results_v2.1: 1 of 1 result not scored: 1 where a log has no" in str(raised.value)
     assert "rules of round 2.1, detected from the folder name training_results_v2.1" in str(raised.value)
     assert read_round_folder(named, RULE_SETS["4.1"]).rows[0].rules == "4.1"
 
 
-def test_omitted_results_are_counted_by_reason_at_the_top(write_submission: Callable[..., Path]) -> None:
+def test_unscored_results_are_counted_by_reason_at_the_top(write_submission: Callable[..., Path]) -> None:
     """A report about half of a round must not look like a report about the round."""
     folder = write_submission(EXTRA_MINUTES[:5])
     for number in range(3):
@@ -503,9 +503,9 @@ def test_omitted_results_are_counted_by_reason_at_the_top(write_submission: Call
 
     results = read_round(folder)
 
-    assert results.omission_summary == (
-        "4 of 5 results left out: 3 of the open division, 1 without a readable json file"
+    assert results.unscored_summary == (
+        "4 of 5 results not scored: 3 of the open division, 1 without a readable json file"
     )
-    assert f"1 result of 1 workload. {results.omission_summary}. Rules of round 4.1, " in (
+    assert f"1 result of 1 workload. {results.unscored_summary}. Rules of round 4.1, " in (
         systems_chapter(make_mlperf_study(results)).finding
     )

@@ -35,7 +35,7 @@ from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_re
 from analysis.mlperf.series import (
     APPENDIX_SERIES_PATH,
     V5_0_SERIES_PATH,
-    describe_scopes,
+    describe_submitters_and_software,
     read_series_csv,
     read_shipped_series,
     shipped_scaling_series,
@@ -250,7 +250,7 @@ def test_a_family_is_measured_against_its_own_smallest_system() -> None:
     """A family is a kind of accelerator of one submitter with one software stack."""
     (bert,) = [workload for workload in make_mlperf_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    families = {(family.reference.family, family.scope): family for family in bert.families}
+    families = {(family.reference.accelerator_kind, family.submitter_and_software): family for family in bert.families}
     largest = families["H100 SXM", "NVIDIA pytorch"].systems[-1]
 
     assert [each.result.accelerator_count for each in families["H100 SXM", "NVIDIA pytorch"].systems] == [8, 64, 3472]
@@ -510,7 +510,7 @@ def test_the_series_of_one_submitter_is_named() -> None:
     series = {each.name: each for each in read_series_csv(V5_0_SERIES_PATH)}
     rgat, dlrm = series["R-GAT"], series["DLRM-DCNv2"]
 
-    assert describe_scopes([rgat]).endswith(" have one submitter and software: R-GAT (NVIDIA dgl).")
-    assert describe_scopes([dlrm, replace(rgat, scope="mixed")]).endswith(
+    assert describe_submitters_and_software([rgat]).endswith(" have one submitter and software: R-GAT (NVIDIA dgl).")
+    assert describe_submitters_and_software([dlrm, replace(rgat, submitter_and_software="mixed")]).endswith(
         "(HPE dgl + hugectr + nemo + pytorch); mixed submitters or software: R-GAT."
     )

@@ -67,12 +67,12 @@ def test_two_sources_get_a_page_each_and_a_page_that_compares_them(tmp_path: Pat
     output = run("--data", tmp_path / "old.csv", "--data", tmp_path / "new.csv", "--out", out)
 
     rows = pd.read_csv(out / "tables" / "rounds-sizes.csv")
-    assert rows[["workload", "family", "accelerators", "earlier", "later"]].to_numpy().tolist() == [
+    assert rows[["workload", "accelerator_kind", "accelerators", "earlier", "later"]].to_numpy().tolist() == [
         ["RetinaNet", "H100 SXM", 8, "old", "new"],
         ["RetinaNet", "H100 SXM", 64, "old", "new"],
     ]
     assert rows.speedup.tolist() == pytest.approx([40 / 32, 8 / 10])
-    assert rows.scope.tolist() == ["We pytorch", "mixed"]
+    assert rows.submitter_and_software.tolist() == ["We pytorch", "mixed"]
     assert "the later source is faster in 1 of 2 comparisons of 1 workload" in " ".join(output.split())
     page = (out / "report.html").read_text()
     assert '<a href="old/report.html">old</a>, <a href="new/report.html">new</a>' in page
@@ -86,7 +86,7 @@ def test_each_source_is_compared_with_the_next_that_has_the_same_size() -> None:
     chapter = rounds_chapter(studies, ["a", "b", "c"])
 
     (row,) = chapter.tables[1].data.to_dict("records")
-    assert (row["earlier"], row["later"], row["speedup"], row["scope"]) == ("a", "c", 2.0, "mixed")
+    assert (row["earlier"], row["later"], row["speedup"], row["submitter_and_software"]) == ("a", "c", 2.0, "mixed")
 
 
 def test_results_of_one_submitter_are_compared_where_both_sources_have_them() -> None:
@@ -98,7 +98,7 @@ def test_results_of_one_submitter_are_compared_where_both_sources_have_them() ->
 
     (row,) = rounds_chapter(studies, ["a", "b"]).tables[1].data.to_dict("records")
 
-    assert (row["earlier_minutes"], row["later_minutes"], row["scope"]) == (6.0, 3.0, "We")
+    assert (row["earlier_minutes"], row["later_minutes"], row["submitter_and_software"]) == (6.0, 3.0, "We")
 
 
 def test_systems_without_accelerators_are_counted_in_their_own_unit() -> None:
@@ -179,12 +179,12 @@ def lengthened(text: str, later_ms: int) -> str:
     )
 
 
-def test_the_terminal_starts_with_the_omitted_results_and_the_rules(round_folder: Path, tmp_path: Path) -> None:
+def test_the_terminal_starts_with_the_unscored_results_and_the_rules(round_folder: Path, tmp_path: Path) -> None:
     """A reader must not take two of three results for a round."""
     output = " ".join(run("--data", round_folder, "--out", tmp_path / "out").split())
 
     assert output.startswith(
-        "2 results of 1 workload. 1 of 3 results left out: 1 with runs of which the log has no global_batch_size. "
+        "2 results of 1 workload. 1 of 3 results not scored: 1 where a log has no global_batch_size. "
         "Rules of round 4.1, detected from the folder name training_results_v4.1."
     )
     assert pd.read_csv(tmp_path / "out" / "results.csv", dtype=str).rules.tolist() == ["4.1", "4.1"]
@@ -226,8 +226,8 @@ def test_a_series_of_several_submitters_is_marked_as_mixed(round_folder: Path) -
     shutil.rmtree(round_folder / "Beta")
     own = factors_of(round_folder).tables[0].data
 
-    assert mixed.scope.tolist() == ["mixed"]
-    assert own.scope.tolist() == ["Acme pytorch"]
+    assert mixed.submitter_and_software.tolist() == ["mixed"]
+    assert own.submitter_and_software.tolist() == ["Acme pytorch"]
     assert own.efficiency.tolist() == mixed.efficiency.tolist()
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN_TEXT, make_data_sources_chapter
-from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, OmittedResult, read_results_csv
+from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, UnscoredResult, read_results_csv
 from analysis.mlperf.report import make_chapters, write_mlperf_report
 from analysis.mlperf.study import make_mlperf_study
 from analysis.reading import parallel as cores
@@ -127,7 +127,7 @@ def test_names_from_submissions_are_escaped_on_the_page(tmp_path: Path) -> None:
         MlperfResults(
             (row,),
             "some.csv",
-            (OmittedResult("a <i>folder</i>", "its division is open, not closed", "of the <i>open</i> division"),),
+            (UnscoredResult("a <i>folder</i>", "its division is open, not closed", "of the <i>open</i> division"),),
         )
     )
 
@@ -174,7 +174,9 @@ def test_the_origin_of_the_shipped_results_is_stated_for_any_path_spelling() -> 
 def test_one_result_is_described_in_the_singular() -> None:
     results = MlperfResults(read_results_csv().results_of("ssd")[:1], "mine.csv")
 
-    assert make_data_sources_chapter(make_mlperf_study(results)).finding == "Read from mine.csv: 1 result, 0 left out."
+    assert (
+        make_data_sources_chapter(make_mlperf_study(results)).finding == "Read from mine.csv: 1 result, 0 not scored."
+    )
 
 
 def test_every_question_is_answered_for_the_shipped_results(shipped_report: tuple[str, Path, float]) -> None:
