@@ -428,9 +428,8 @@ def _join_names_with_value(
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
     names = _names_with_value(value_by_name, wanted_value)
-    return names[
-        0
-    ], f"{join_names(names)} {clause_verb}{('es' if clause_verb.endswith('h') else 's') * (len(names) == 1)}"
+    verb_ending = ("es" if clause_verb.endswith("h") else "s") if len(names) == 1 else ""
+    return names[0], f"{join_names(names)} {clause_verb}{verb_ending}"
 
 
 def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[str]:

@@ -13,7 +13,7 @@ from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.paired_comparison import paired_t_test_p_value
 from services.scenario.target import QUALITY_METRICS, MetricName
 
-SINGLE_RUN_TOLERANCE = 0.05  # relative difference up to which the qualities of single runs count as the same
+SIMILAR_QUALITY_TOLERANCE = 0.05  # relative difference up to which qualities count as similar
 SAME_SAMPLES_RATIO = 1.05  # ratio up to which numbers of samples count as the same: batches round them
 LOSS_METRIC = "loss"  # measured in every run; compared only where a run measures nothing else
 
@@ -28,10 +28,10 @@ class QualityGap:
 
     @property
     def description(self) -> str:
-        """Clause, such as "after the same samples accuracy ends at 0.376 with ring on 8 workers, at 0.847 with …"."""
-        worst, best = (_format_quality(group, self.metric) for group in (self.worst, self.best))
-        ends = f"{self.metric} ends at {worst} with {self.worst.description}, at {best} with {self.best.description}"
-        return f"after the same samples {ends}"
+        """Clause, such as "after equally many samples, the final accuracy is 0.376 with ring and 0.847 with ps"."""
+        worst, best = (format_mean_quality(group, self.metric) for group in (self.worst, self.best))
+        values = f"{worst} with {self.worst.description} and {best} with {self.best.description}"
+        return f"after equally many samples, the final {self.metric} is {values}"
 
 
 def find_quality_gap(trial_groups: Sequence[TrialGroup]) -> QualityGap | None:
@@ -48,8 +48,8 @@ def find_quality_gap(trial_groups: Sequence[TrialGroup]) -> QualityGap | None:
     if metric is None or max(samples) > SAME_SAMPLES_RATIO * min(samples):
         return None
     sign = 1 if QUALITY_METRICS[metric].bound_key == "at_least" else -1
-    worst, *_, best = sorted(groups, key=lambda group: sign * _mean_quality(group, metric))
-    equals = [group for group in groups if _format_quality(group, metric) == _format_quality(best, metric)]
+    worst, *_, best = sorted(groups, key=lambda group: sign * mean_quality(group, metric))
+    equals = [group for group in groups if format_mean_quality(group, metric) == format_mean_quality(best, metric)]
     best = next((group for group in equals if group.workers == worst.workers), best)
     gap = QualityGap(metric, best, worst)
     pair_count = len(groups) * (len(groups) - 1) // 2  # the most different pair was chosen of so many (Bonferroni)
@@ -73,18 +73,20 @@ def choose_quality_metric(groups: Sequence[TrialGroup]) -> MetricName | None:
     return cast("MetricName", metric)
 
 
-def _mean_quality(group: TrialGroup, metric: str) -> float:
+def mean_quality(group: TrialGroup, metric: str) -> float:
+    """Return the mean final quality of the trials of a group."""
     return float(np.mean([trial.final[metric] for trial in group.trials]))
 
 
-def _format_quality(group: TrialGroup, metric: str) -> str:
-    return format_number(_mean_quality(group, metric))
+def format_mean_quality(group: TrialGroup, metric: str) -> str:
+    """Return the mean final quality of the trials of a group as text, with three significant digits."""
+    return format_number(mean_quality(group, metric))
 
 
 def _is_clear(gap: QualityGap, pair_count: int) -> bool:
-    best, worst = (_mean_quality(group, gap.metric) for group in (gap.best, gap.worst))
+    best, worst = (mean_quality(group, gap.metric) for group in (gap.best, gap.worst))
     if 1 in (len(gap.best.trials), len(gap.worst.trials)):
-        return abs(best - worst) > SINGLE_RUN_TOLERANCE * abs(best)
+        return abs(best - worst) > SIMILAR_QUALITY_TOLERANCE * abs(best)
     p_value = quality_p_value(gap.best, gap.worst, gap.metric)
     return abs(best - worst) > QUALITY_TOLERANCE * abs(best) and pair_count * p_value < SIGNIFICANCE_LEVEL
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analysis.report.fastest import MAX_LISTED, TwoFastestStrategies
+from analysis.report.fastest import MAX_LISTED, TwoFastestStrategies, format_missed_repeats
 from analysis.report.wording import format_number, format_worker_count
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialGroup, have_same_seeds
@@ -66,7 +66,7 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
     others = ", ".join(
         f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
     )
-    rest = "" if len(peer_groups) <= MAX_LISTED else ", the others for times in between"
+    rest = "" if len(peer_groups) <= MAX_LISTED else "; the other strategies lie between these times"
     winner_name = _format_short_group_name(winner_group, winner_group)
     own = f"{winner_name} {PHASE_VERBS[phase]} {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
@@ -97,10 +97,9 @@ def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup)
     The text also says how stale the gradients of this group are. It is empty where the samples hardly differ, or differ
     by no more than the evaluations and the seeds explain.
     """
-    missed = sum(trial.samples_to_target is None for trial in peer_group.trials)
-    if missed:
+    if any(trial.samples_to_target is None for trial in peer_group.trials):
         name = _format_short_group_name(peer_group, winner_group)
-        return f"{name} misses the target{_count_of_runs(peer_group, missed)}"
+        return f"{name} misses the target{format_missed_repeats(peer_group)}"
     factor = peer_group.mean_samples_to_target / winner_group.mean_samples_to_target
     if 1 / MIN_CAUSE_RATIO <= factor <= MIN_CAUSE_RATIO or not _do_samples_differ(winner_group, peer_group):
         return ""
@@ -109,10 +108,6 @@ def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup)
     staleness = _describe_mean_staleness(more)
     more_name, fewer_name = (_format_short_group_name(group, winner_group) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
-
-
-def _count_of_runs(group: TrialGroup, count: int) -> str:
-    return f" in {count} of {len(group.trials)} runs" if len(group.trials) > 1 else ""
 
 
 def _do_samples_differ(first_group: TrialGroup, second_group: TrialGroup) -> bool:

@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.quality_comparison import SINGLE_RUN_TOLERANCE, quality_p_value
-from analysis.report.wording import format_number, format_percentage, join_names
+from analysis.metrics.quality_comparison import (
+    SIMILAR_QUALITY_TOLERANCE,
+    format_mean_quality,
+    mean_quality,
+    quality_p_value,
+)
+from analysis.report.wording import format_percentage, join_names
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
 from analysis.results.trial_result import TrialGroup
@@ -18,14 +23,15 @@ ACCURACY_METRIC = "accuracy"
 
 @dataclass(frozen=True)
 class AccuracyRanking:
-    """Groups of trials by how their accuracy compares with the best: as accurate, or too close to call.
+    """Groups of trials whose accuracy does not differ significantly from the best accuracy.
 
-    The accuracy of all other groups differs significantly from the best.
+    `as_accurate` are the best group and the groups whose accuracy is lower by at most SIMILAR_QUALITY_TOLERANCE. The
+    accuracy of the groups in `too_close` is lower by more, which is too close to call.
     """
 
     best: TrialGroup
-    as_accurate: tuple[TrialGroup, ...]  # no significant difference, and at most SINGLE_RUN_TOLERANCE; with the best
-    too_close: tuple[TrialGroup, ...]  # no significant difference, but a larger one
+    as_accurate: tuple[TrialGroup, ...]
+    too_close: tuple[TrialGroup, ...]
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
@@ -46,7 +52,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {_format_accuracy(best)}, with {best.condition}"
     equal_text = _describe_best_as_fastest(ranking, groups) if fastest is best else _describe_faster(ranking, fastest)
     unclear = [f"{group.condition} ({_format_accuracy(group)})" for group in ranking.too_close]
-    unclear_text = f"; too close to call is the difference to {join_names(unclear)}" if unclear else ""
+    unclear_text = f"; the difference to {join_names(unclear)} is too close to call" if unclear else ""
     return f"{best_text}; {equal_text}{unclear_text}"
 
 
@@ -70,19 +76,19 @@ def _describe_faster(ranking: AccuracyRanking, fastest: TrialGroup) -> str:
 
 
 def _rank_accuracies(groups: Sequence[TrialGroup]) -> AccuracyRanking:
-    best = max(groups, key=_average_final_accuracy)
+    best = max(groups, key=_mean_accuracy)
     others = [group for group in groups if group is not best]
     p_values = holm_adjust(np.array([quality_p_value(best, group, ACCURACY_METRIC) for group in others]))
     undecided = [group for group, p in zip(others, p_values, strict=True) if p >= SIGNIFICANCE_LEVEL]
-    least = (1 - SINGLE_RUN_TOLERANCE) * _average_final_accuracy(best)
-    near = [group for group in undecided if _average_final_accuracy(group) >= least]
+    least = (1 - SIMILAR_QUALITY_TOLERANCE) * _mean_accuracy(best)
+    near = [group for group in undecided if _mean_accuracy(group) >= least]
     as_accurate = tuple(group for group in groups if group is best or group in near)
     return AccuracyRanking(best, as_accurate, tuple(group for group in undecided if group not in near))
 
 
-def _average_final_accuracy(trial_group: TrialGroup) -> float:
-    return float(np.mean([trial.final[ACCURACY_METRIC] for trial in trial_group.trials]))
+def _mean_accuracy(trial_group: TrialGroup) -> float:
+    return mean_quality(trial_group, ACCURACY_METRIC)
 
 
 def _format_accuracy(trial_group: TrialGroup) -> str:
-    return format_number(_average_final_accuracy(trial_group))
+    return format_mean_quality(trial_group, ACCURACY_METRIC)

@@ -25,7 +25,7 @@ class TwoFastestStrategies:
     rival: TrialGroup | None  # None where there is only one group
     time_metric: TimeMetric
     target: str | None
-    difference: StrategyTimeGap | None  # over their shared seeds; None where they cannot be paired: not tested
+    difference: StrategyTimeGap | None  # over their shared seeds; None where they cannot be paired: not measured
     tied: tuple[TrialGroup, ...]  # groups whose times are too close to call against the winner's
 
     @property
@@ -54,15 +54,16 @@ class TwoFastestStrategies:
         text = f"{self.winner.description} {self._winner_time_clause}"
         if self.is_tied:
             names = [group.description for group in self.tied]
-            return f"{text}, too close to call against {shorten_list(names, MAX_LISTED, ', ')}"
+            return f"{text}; the difference to {shorten_list(names, MAX_LISTED, ', ')} is too close to call"
         if self.rival is None or math.isnan(self.second_to_first_ratio):
             return text
         if not math.isfinite(self.second_to_first_ratio):
-            return f"{text}; {_describe_missed_runs(self.rival)}"
+            missed = format_missed_repeats(self.rival)
+            return f"{text}; the second fastest, {self.rival.description}, missed the target{missed}"
         interval = format_interval(self.difference.comparison.interval) if self.difference else ""
-        untested = "" if self.difference else f" ({_untested_reason(self.winner, self.rival)}: not tested)"
+        reason = "" if self.difference else f" (significance not measured: {_explain_no_test(self.winner, self.rival)})"
         ratio = format_number(self.second_to_first_ratio)
-        return f"{text}, {ratio} times as fast as {self.rival.description}{interval}{untested}"
+        return f"{text}, {ratio} times as fast as {self.rival.description}{interval}{reason}"
 
     @property
     def _winner_time_clause(self) -> str:
@@ -125,15 +126,20 @@ def _time_ratio(
     return other_s / winner_s if winner_s else math.nan
 
 
-def _untested_reason(first_group: TrialGroup, second_group: TrialGroup) -> str:
+def _explain_no_test(first_group: TrialGroup, second_group: TrialGroup) -> str:
+    """Return why no paired test compares the times of two groups."""
     if len(first_group.trials) == len(second_group.trials) == 1:
         return "one run each"
     return "fewer than two shared seeds"
 
 
-def _describe_missed_runs(group: TrialGroup) -> str:
+def format_missed_repeats(group: TrialGroup) -> str:
+    """Return in how many repeats a group missed the target, with a leading space: " in 3 of 5 repeats".
+
+    Empty for a single run.
+    """
     missed = sum(trial.time_to_target_s is None for trial in group.trials)
-    return f"{group.description}, the next, misses it in {missed} of {len(group.trials)} runs"
+    return f" in {missed} of {len(group.trials)} repeats" if len(group.trials) > 1 else ""
 
 
 def _find_rival_groups(winner: TrialGroup, ranked_others: Sequence[TrialGroup]) -> list[TrialGroup]:

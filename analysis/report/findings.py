@@ -18,7 +18,7 @@ from analysis.metrics.strategy_switch import (
     find_median_saving_switch,
 )
 from analysis.report.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
-from analysis.report.fastest import MAX_LISTED, TIE_RATIO
+from analysis.report.fastest import MAX_LISTED, TIE_RATIO, format_missed_repeats
 from analysis.report.scaling_findings import (
     MIN_CURVE_POINTS,
     efficiency_vs_one_worker_finding,
@@ -222,10 +222,9 @@ def _describe_training_times(trial_groups: Sequence[TrialGroup], quality_target:
 
 
 def _describe_mean_time(group: TrialGroup, time_metric: TimeMetric, factor: float = 1.0) -> str:
-    """Return how long a group takes, with an interval if it ran repeatedly, or how many runs missed the target."""
-    missed = sum(trial.time_to_target_s is None for trial in group.trials) if time_metric == "time_to_target" else 0
-    if missed:
-        return f"misses the target{f' in {missed} of {len(group.trials)} runs' if len(group.trials) > 1 else ''}"
+    """Return how long a group takes, with an interval if it ran repeatedly, or how many repeats missed the target."""
+    if time_metric == "time_to_target" and any(trial.time_to_target_s is None for trial in group.trials):
+        return f"misses the target{format_missed_repeats(group)}"
     times_s = factor * group.trial_times_s(time_metric)
     interval = confidence_interval(times_s, factor * group.time_rounding_s(time_metric))
     return f"takes {format_number(factor * group.mean_time_s(time_metric))} s{format_interval(interval)}"

@@ -167,5 +167,5 @@ def _run_reliability_sentence(summary: RunSummary) -> str:
         VerdictLevel.INVALID: "Some trials are invalid: this result is unproven until the reasons below are fixed.",
     }
     repeats = max(len(group.trials) for group in summary.trial_groups)
-    once = "Each trial ran once: no difference is tested, and no number has an interval." if repeats == 1 else ""
-    return " ".join(filter(None, [by_level[summary.verdict], once]))
+    once = "Each trial ran once: the significance of differences is not measured, and no number has an interval."
+    return " ".join(filter(None, [by_level[summary.verdict], once if repeats == 1 else ""]))

@@ -79,17 +79,22 @@ def efficiency_vs_one_worker_finding(summary: RunSummary) -> str:
     if summary.target or len(worker_counts) != 1 or len(curves) < len(summary.curves) or len(summary.swept_values) > 1:
         return ""
     ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
-    shown = ranked if len(ranked) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    parts = join_names(f"{each.description} keeps {format_percentage(each.points[0].efficiency, 1)}" for each in shown)
-    rest = "" if len(ranked) <= MAX_LISTED else ", the others values in between,"
-    return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
+    efficiencies = [(each.description, format_percentage(each.points[0].efficiency, 1)) for each in ranked]
+    where = f"on {format_worker_count(*worker_counts)}"
+    if len(ranked) <= MAX_LISTED:
+        parts = join_names(f"{name} keeps {efficiency}" for name, efficiency in efficiencies)
+        return f"{where}, {parts} of the efficiency of {ONE_WORKER}"
+    (highest_name, highest), *_, (lowest_name, lowest) = efficiencies
+    range_text = f"between {lowest} ({lowest_name}) and {highest} ({highest_name})"
+    return f"{where}, the efficiency is {range_text} of that of {ONE_WORKER}"
 
 
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
     """Describe how much faster training gets from the second largest to the largest number of workers.
 
-    If the speed falls, the text says beyond how many workers. Where the interval of the ratio contains 1, or single
-    runs differ by less than TIE_RATIO, the change is too close to call. Empty for curves of fewer than three points.
+    If the speed falls, the text says on how many workers training is fastest. Where the interval of the ratio contains
+    1, or single runs differ by less than TIE_RATIO, the change is too close to call. Empty for curves of fewer than
+    three points.
     """
     if len(speedup_curve.points) < MIN_CURVE_POINTS:
         return ""
@@ -99,16 +104,14 @@ def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
     ratio, interval = last.speedup / reference.speedup, speedup_curve.gain_interval(reference, last)
     increase = f"{speedup_curve.description}: from {reference.workers} to {format_worker_count(last.workers)}"
     low, high = interval or (ratio / TIE_RATIO, ratio * TIE_RATIO)
+    gain = f"{format_number(ratio)} times as fast{format_interval(interval)}"
     if low <= 1 <= high:
-        return (
-            f"{increase} the gain is too close to call: {format_number(ratio)} times as fast{format_interval(interval)}"
-        )
+        return f"{increase}, the gain is too close to call: {gain}"
     if ratio > 1:
-        return f"{increase} it gets {format_number(ratio)} times as fast{format_interval(interval)}"
-    limit = f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
-    loss = format_number(1 / ratio)
-    inverse = format_interval((1 / high, 1 / low) if interval else None)
-    return f"{speedup_curve.description}: {limit}; {last.workers} take {loss} times as long{inverse}"
+        return f"{increase}, training becomes {gain}"
+    loss = f"{format_number(1 / ratio)} times as long{format_interval((1 / high, 1 / low) if interval else None)}"
+    fastest = f"{speedup_curve.description} is fastest on {format_worker_count(best.workers)}"
+    return f"{fastest}; training on {format_worker_count(last.workers)} takes {loss}"
 
 
 def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
@@ -173,7 +176,7 @@ def _describe_worker_scaling(speedup_curve: SpeedupCurve, saturating_worker_coun
     increase = describe_gain_of_more_workers(speedup_curve)
     if saturating_worker_count is None:
         return increase
-    return f"{increase} (closed form: {format_number(saturating_worker_count)} workers fill its servers' links)"
+    return f"{increase} (closed form: {format_number(saturating_worker_count)} workers saturate its servers' links)"
 
 
 def _saturating_worker_count(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:

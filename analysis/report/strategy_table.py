@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.quality_comparison import choose_quality_metric
+from analysis.metrics.quality_comparison import choose_quality_metric, format_mean_quality
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.metrics.strategy_comparison import FasterAnswer, StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import (
@@ -18,6 +18,7 @@ from analysis.report.wording import (
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
 from analysis.statistics.intervals import confidence_interval, mean_interval
+from services.scenario.target import MetricName
 
 NOT_MEASURED = str(FasterAnswer.NOT_MEASURED)
 SAMPLES_PER_TIME = 1000  # samples whose time is shown where times to the target are unknown
@@ -33,7 +34,7 @@ class StrategyRow:
     efficiency: str
     factors: str  # hardware × statistical efficiency
     quality: str
-    is_faster: str  # whether the group is faster than the reference
+    comparison_text: str  # whether the group is faster than the reference, and by which factor
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
         (curve.strategy, curve.condition, point.workers): point for curve in summary.curves for point in curve.points
     }
     references = {group.name: _find_reference(group, groups) for group in groups}
-    # Strategies in the same case have the p-values of the sentences on the fastest strategies.
+    # Groups with the same swept values and workers keep the p-values of the comparison of all strategies.
     pairs = [(reference, group) for group in groups if (reference := references[group.name]) and reference is not group]
     gaps = (*summary.strategy_time_gaps, *compare_group_pairs(pairs))
     rows = tuple(
@@ -66,8 +67,8 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
             group,
             _format_time(group, time_metric),
             *_format_efficiencies(points.get((group.strategy, group.condition, group.workers))),
-            _format_quality(group, metric),
-            _answer_is_faster(group, references[group.name], gaps),
+            _format_quality_and_interval(group, metric),
+            _format_comparison(group, references[group.name], gaps),
         )
         for group in groups
     )
@@ -101,13 +102,11 @@ def _format_efficiencies(point: SpeedupPoint | None) -> tuple[str, str, str]:
     return (f"{format_number(point.speedup)}{format_interval(point.speedup_ci)}", efficiency, factors)
 
 
-def _format_quality(group: TrialGroup, metric: str | None) -> str:
-    values = (
-        np.array([trial.final[metric] for trial in group.trials if metric in trial.final]) if metric else np.array([])
-    )
-    if not values.size:
+def _format_quality_and_interval(group: TrialGroup, metric: MetricName | None) -> str:
+    if metric is None:
         return NOT_MEASURED
-    return f"{format_number(float(values.mean()))}{format_interval(mean_interval(values))}"
+    interval = mean_interval(np.array([trial.final[metric] for trial in group.trials]))
+    return f"{format_mean_quality(group, metric)}{format_interval(interval)}"
 
 
 def _find_reference(group: TrialGroup, trial_groups: Sequence[TrialGroup]) -> TrialGroup | None:
@@ -121,7 +120,7 @@ def _find_reference(group: TrialGroup, trial_groups: Sequence[TrialGroup]) -> Tr
     return candidates[0] if len(candidates) > 1 and not group.is_baseline else None
 
 
-def _answer_is_faster(group: TrialGroup, reference: TrialGroup | None, gaps: Sequence[StrategyTimeGap]) -> str:
+def _format_comparison(group: TrialGroup, reference: TrialGroup | None, gaps: Sequence[StrategyTimeGap]) -> str:
     """Return whether a group is faster than its reference, with the interval of the ratio of their times.
 
     The ratio is time of the reference / time of the group: above 1 means faster.

@@ -15,7 +15,7 @@ from analysis.metrics.strategy_comparison import (
     explain_unchecked_samples,
     find_group_time_gap,
 )
-from analysis.report.fastest import is_too_close
+from analysis.report.fastest import format_missed_repeats, is_too_close
 from analysis.report.wording import (
     capitalise_first_letter,
     format_interval,
@@ -139,7 +139,7 @@ def _describe_fastest_strategies(
 
 
 def _describe_unproven_winner(last: FastestStrategy, where: str, margin: str) -> str:
-    """Describe a comparison on the most workers that is too close to call, or that was not tested."""
+    """Describe a comparison on the most workers that is too close to call, or whose significance is not measured."""
     workers = format_worker_count(last.workers)
     if is_too_close(last.winner_group, last.second_group, last.time_metric, last.difference):
         names = f"{last.winner} and {last.second_group.strategy}"
@@ -152,9 +152,9 @@ def _explain_no_significance(fastest: FastestStrategy) -> str:
     if fastest.difference:
         return "not significant"
     if len(fastest.winner_group.trials) == len(fastest.second_group.trials) == 1:
-        return "each ran once: not tested"
+        return "significance not measured: each ran once"
     shared_seeds = fastest.winner_group.seeds & fastest.second_group.seeds
-    return "one shared seed: not tested" if shared_seeds else "no shared seeds: not tested"
+    return f"significance not measured: {'one shared seed' if shared_seeds else 'no shared seeds'}"
 
 
 def _describe_earlier_winners(fastest_strategies: Sequence[FastestStrategy]) -> str:
@@ -173,15 +173,14 @@ def _describe_earlier_winners(fastest_strategies: Sequence[FastestStrategy]) -> 
 def _describe_winning_factor(fastest_strategy: FastestStrategy) -> str:
     """Describe by which factor the fastest strategy beats the second fastest strategy.
 
-    If the mean time of the second is infinite, the text says how many of its runs missed the target.
+    If the mean time of the second is infinite, the text says how many of its repeats missed the target.
     """
     if np.isfinite(fastest_strategy.time_ratio):
         gap = fastest_strategy.difference
         interval = format_interval(gap.comparison.interval) if gap else ""
         return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{interval}"
-    trials = fastest_strategy.second_group.trials
-    missed = sum(trial.time_to_target_s is None for trial in trials)
-    return f"as {fastest_strategy.second_group.strategy}, the next, misses the target in {missed} of {len(trials)} runs"
+    second = fastest_strategy.second_group
+    return f"as the second fastest, {second.strategy}, missed the target{format_missed_repeats(second)}"
 
 
 def _describe_time_fallback(time_metric: TimeMetric, quality_target: str | None) -> str:

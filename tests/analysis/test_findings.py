@@ -206,7 +206,8 @@ def test_saturation_by_workers_is_reported_with_the_closed_form(trial: Trials) -
     trials = [trial("one", n, s, saturates_at=5.2) for n, s in ((2, 4.0), (4, 2.2), (8, 2.0))]
 
     assert describe_main_finding(summary(*trials)) == (
-        "one: from 4 to 8 workers it gets 1.10 times as fast (closed form: 5.20 workers fill its servers' links)"
+        "one: from 4 to 8 workers, training becomes 1.10 times as fast "
+        "(closed form: 5.20 workers saturate its servers' links)"
     )
 
 
@@ -222,6 +223,15 @@ def test_the_cost_of_distribution_is_reported_as_remaining_efficiency(trial: Tri
 
     assert describe_main_finding(summary(alone, trial("ring", 8, 1.0), trial("ps", 8, 1.25))) == (
         "on 8 workers, ring keeps 100.0% and ps keeps 80.0% of the efficiency of one worker alone"
+    )
+
+
+def test_of_many_strategies_the_highest_and_the_lowest_efficiency_are_reported(trial: Trials) -> None:
+    alone = replace(trial("none", 1, 8.0, baseline=True), labels={"condition": ""})
+    seconds = {"ps": 1.25, "ring": 1.0, "asp": 5.0, "tree": 2.0}
+
+    assert describe_main_finding(summary(alone, *(trial(name, 8, s) for name, s in seconds.items()))) == (
+        "on 8 workers, the efficiency is between 20.0% (asp) and 100.0% (ring) of that of one worker alone"
     )
 
 

@@ -16,7 +16,7 @@ from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
 Trials = Callable[..., TrialResult]
-ONCE = "Each trial ran once: no difference is tested, and no number has an interval."
+ONCE = "Each trial ran once: the significance of differences is not measured, and no number has an interval."
 
 
 @pytest.fixture
@@ -124,15 +124,15 @@ def test_the_reason_is_that_of_the_condition_named_first(trial: Trials) -> None:
 def test_scaling_comes_first_for_one_strategy_on_many_worker_counts(trial: Trials) -> None:
     sentences = headline_sentences(summary(*(trial("ring", workers, 8.0 / workers**0.5) for workers in (1, 4, 16))))
 
-    assert sentences[0] == "Ring: from 4 to 16 workers it gets 2.00 times as fast."
+    assert sentences[0] == "Ring: from 4 to 16 workers, training becomes 2.00 times as fast."
     assert sentences[1].startswith("Ring on 16 workers trains fastest")
-    assert sum("it gets" in sentence for sentence in sentences) == 1
+    assert sum("training becomes" in sentence for sentence in sentences) == 1
 
 
-def test_worker_counts_that_do_not_pay_off_come_first_too(trial: Trials) -> None:
+def test_the_fastest_number_of_workers_comes_first_too(trial: Trials) -> None:
     sentences = headline_sentences(summary(trial("ps", 8, 4.0), trial("ps", 16, 2.0), trial("ps", 32, 2.5)))
 
-    assert sentences[0] == "Ps: more than 16 workers do not pay off; 32 take 1.25 times as long."
+    assert sentences[0] == "Ps is fastest on 16 workers; training on 32 workers takes 1.25 times as long."
 
 
 def test_the_winner_comes_first_among_strategies_on_many_workers(trial: Trials) -> None:
@@ -215,5 +215,5 @@ def test_of_many_strategies_only_the_best_and_the_worst_are_reported(trial: Tria
     )
     assert expected.format(of="times the samples per second of") in " ".join(sentences)
     reason = next(sentence for sentence in sentences if sentence.startswith("Why"))
-    assert "s1 for 200 ms, s4 for 500 ms, the others for times in between" in reason
+    assert "s1 for 200 ms, s4 for 500 ms; the other strategies lie between these times" in reason
     assert "s2" not in reason

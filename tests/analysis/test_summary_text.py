@@ -80,7 +80,7 @@ def test_the_winner_is_reported_with_worker_counts_margin_and_interval(trial: Tr
 def test_runs_without_repeats_are_reported_without_an_interval(trial: Trials) -> None:
     sentences = summary_sentences(summary(trial("ring", 2, 1.0), trial("ps", 2, 2.0)))
 
-    assert sentences == ["Ring is fastest on 2 workers, by 2.00×; each ran once: not tested"]
+    assert sentences == ["Ring is fastest on 2 workers, by 2.00×; significance not measured: each ran once"]
 
 
 def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
@@ -176,7 +176,7 @@ def test_the_only_strategy_to_reach_the_target_on_most_workers_is_reported(trial
         (16, "ps", float("inf")),
     ]
     assert summary_sentences(numbers)[0] == (
-        "Ps is fastest on 16 workers, as ring, the next, misses the target in 5 of 5 runs (p = 0.062); "
+        "Ps is fastest on 16 workers, as the second fastest, ring, missed the target in 5 of 5 repeats (p = 0.062); "
         "not significant; ring wins on 8 workers"
     )
 
@@ -192,7 +192,8 @@ def test_one_failed_repeat_removes_only_its_pair_from_the_test(trial: Trials) ->
 
 
 @pytest.mark.parametrize(
-    ("seed_offset", "reason"), [(5, "no shared seeds: not tested"), (4, "one shared seed: not tested")]
+    ("seed_offset", "reason"),
+    [(5, "significance not measured: no shared seeds"), (4, "significance not measured: one shared seed")],
 )
 def test_fewer_than_two_shared_seeds_give_no_test(trial: Trials, seed_offset: int, reason: str) -> None:
     ps = [replace(repeat, seed=repeat.seed + seed_offset) for repeat in five_repeats(trial, "ps", 2, 2.0)]
