@@ -14,8 +14,8 @@ from services.plan.plan import Plan, PostSwitchPhasePlan
 from services.plan.prediction import (
     PhasePrediction,
     count_saturating_workers,
-    explain_unpredicted_training,
-    find_unmodelled_effect,
+    explain_inapplicable_form_of_training,
+    explain_inapplicable_forms_of_cluster,
     predict_latency_s,
     predict_phase,
 )
@@ -117,11 +117,12 @@ def make_plan(
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=predictions[0].step,
         predicted_s=predicted_s,
-        training_unpredicted_reason=explain_unpredicted_training(
+        training_inapplicable_reason=explain_inapplicable_form_of_training(
             predictions, is_switch_planned=second_phase is None or second_phase.planned_step is not None
         ),
         saturation_workers=count_saturating_workers(
-            phases, cost.model_copy(update={"step_compute_times": predictions[0].compute_times.in_whole_rounds(1)})
+            phases,
+            cost.model_copy(update={"step_compute_times": predictions[0].compute_times.only_full_batch_rounds(1)}),
         ),
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
@@ -154,7 +155,7 @@ def _predict_phases(
     Where losses decide when a strategy switches, each phase is predicted for the whole budget.
     """
     worker_nodes = [node for node in nodes if node.role == "worker"]
-    effect = find_unmodelled_effect(trial.scenario, nodes, cost_model.network)
+    inapplicable_reason = explain_inapplicable_forms_of_cluster(trial.scenario, nodes, cost_model.network)
     workers, workload, switch = len(worker_nodes), trial.scenario.workload, strategy_phases.switch
     steps = workload.total_steps(workers)
     switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
@@ -169,7 +170,7 @@ def _predict_phases(
             cost_model,
             plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
             end - first,
-            effect,
+            inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)
     ]
