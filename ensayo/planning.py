@@ -48,7 +48,8 @@ def predict_trials(
 
     The data frame has one row per trial; a trial that switches its strategy has a second row for the phase after the
     switch. Column names end with the unit; times are virtual seconds, except `training_wall_s`, the time on this host.
-    Each swept key has a column. `why_estimated` states why no closed form describes the step, and is empty if one does.
+    Each swept key has a column. `step_inapplicable_reason` and `training_inapplicable_reason` state why no closed form
+    describes the step and the training time, and are empty if one does. The latter is empty in the row after a switch.
 
     Args:
         scenario: name of a shipped scenario, path of a scenario file, dict with the content of a scenario file, or
@@ -83,11 +84,13 @@ def _trial_rows(plan: Plan) -> Iterator[dict[str, Any]]:
         "steps": plan.steps,
         "training_s": plan.predicted_s,
         "training_wall_s": plan.estimated_training_wall_s or None,  # 0 in virtual time, whose wall time is not known
+        "training_inapplicable_reason": plan.training_inapplicable_reason,
     }
     swept_values = {key: value for key, value in plan.labels.items() if key not in trial}
     yield trial | {"phase": "before switch" if plan.second_phase else ""} | _phase_times(plan) | totals | swept_values
     if plan.second_phase:
-        yield trial | {"phase": "after switch"} | _phase_times(plan.second_phase) | swept_values
+        no_total = {"training_inapplicable_reason": ""}
+        yield trial | {"phase": "after switch"} | _phase_times(plan.second_phase) | no_total | swept_values
 
 
 def _phase_times(phase: Plan | PostSwitchPhasePlan) -> dict[str, float | str]:
@@ -95,6 +98,6 @@ def _phase_times(phase: Plan | PostSwitchPhasePlan) -> dict[str, float | str]:
         "compute_s": phase.predicted.compute_s,
         "exchange_s": phase.predicted.exchange_s,
         "step_s": phase.predicted.step_s,
-        "why_estimated": phase.predicted.inapplicable_reason,
+        "step_inapplicable_reason": phase.predicted.inapplicable_reason,
         "sent_bytes_per_step": sum(phase.bytes_per_step.values()),
     }

@@ -45,12 +45,12 @@ def plan_table(plans: Sequence[Plan]) -> Table:
     return table
 
 
-def unpredicted_trial_lines(plans: Sequence[Plan]) -> Iterable[str]:
-    """Yield, for each reason, the trials whose predicted time is an estimate that is compared with nothing."""
+def inapplicable_form_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield, for each reason, the trials whose training time no closed form describes."""
     trials_by_reason = defaultdict[str, list[str]](list)
     for plan in plans:
-        if plan.training_unpredicted_reason:
-            trials_by_reason[plan.training_unpredicted_reason].append(plan.trial[:3])
+        if plan.training_inapplicable_reason:
+            trials_by_reason[plan.training_inapplicable_reason].append(plan.trial[:3])
     for reason, trials in trials_by_reason.items():
         yield f"no closed form for {', '.join(trials)}: {reason}; their times are estimates"
 

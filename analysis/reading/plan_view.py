@@ -99,7 +99,9 @@ class TrialPlan(PlanJsonSection):
     reply_bytes_per_step: dict[str, float] = {}
     predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
-    training_unpredicted_reason: str = ""  # why `predicted_s` is compared with nothing; empty: it is a prediction
+    # Reason why no closed form describes the training time, so that `predicted_s` is an estimate and is not compared
+    # with measurements; empty if one does.
+    training_inapplicable_reason: str = ""
     # number of workers that saturate the servers' links in asynchronous training
     saturation_workers: float | None = None
     second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
@@ -177,7 +179,7 @@ class TrialPlan(PlanJsonSection):
 
         None if no closed form describes the training time.
         """
-        if self.training_unpredicted_reason:
+        if self.training_inapplicable_reason:
             return None
         counted_s = self.predicted_s * self.predicted.counted
         return self.epochs * self.train_samples / counted_s if counted_s else None

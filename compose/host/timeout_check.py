@@ -14,16 +14,16 @@ def check_run_timeouts(plans: Sequence[Plan]) -> None:
     Raises:
         UserError: a trial would be ended by `timeouts.run`; the message names the slowest trial.
     """
-    slowest = max(plans, key=_shortest_training_s)
-    if (predicted_s := _shortest_training_s(slowest)) > slowest.timeouts.run:
+    slowest = max(plans, key=_min_training_s)
+    if (predicted_s := _min_training_s(slowest)) > slowest.timeouts.run:
         raise UserError(
-            f"timeouts.run: {slowest.trial} is predicted to train for {predicted_s:,.0f} s, but timeouts.run ends "
-            f"the trial after {slowest.timeouts.run}; increase timeouts.run, reduce workload.epochs, or declare faster "
-            "links and devices"
+            f"timeouts.run: {slowest.trial} is predicted to train for at least {predicted_s:,.0f} s of virtual time, "
+            f"longer than timeouts.run ({slowest.timeouts.run}); increase timeouts.run, reduce workload.epochs, or "
+            "declare faster links and devices"
         )
 
 
-def _shortest_training_s(plan: Plan) -> float:
+def _min_training_s(plan: Plan) -> float:
     """Return a lower limit of the predicted training time, in virtual seconds.
 
     It is a single step if the quality of the model decides when training ends or when the strategy switches.

@@ -91,7 +91,7 @@ class TransferSchedule(FrozenRecord):
     def all_ranks_send_in_every_round(self) -> bool:
         """Whether every rank sends data in every round that has data.
 
-        Then no rank can finish a part of the all-reduce before the slowest rank has its vector.
+        If not, fast ranks may already exchange while slow ranks still compute.
         """
         senders = [{t.source for t in transfers if t.kind != "token"} for transfers in self.rounds]
         return all(each == self._ranks for each in senders if each)
@@ -292,7 +292,7 @@ class Collective(ScenarioComponent, ABC):
         """
         return 0.0
 
-    def explain_inexact_time(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - most closed forms are exact
+    def explain_inapplicable_form(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - most closed forms are exact
         """Return why the closed form does not describe an all-reduce even over equal ranks and links.
 
         Return an empty text if it does. A vector is cut into `message_count` messages.

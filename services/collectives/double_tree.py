@@ -58,7 +58,7 @@ class DoubleBinaryTree(Collective):
             window_extra_bytes=len(depths) * int(self.round_trip or 0),
         )
 
-    def explain_inexact_time(self, rank_count: int, message_count: int) -> str:
+    def explain_inapplicable_form(self, rank_count: int, message_count: int) -> str:
         if rank_count > 2 and message_count < MIN_PREDICTABLE_MESSAGES:  # noqa: PLR2004 - two ranks have no inner rank
             return f"a vector of {message_count} messages is too short to fill the pipeline of a double tree"
         return ""

@@ -57,9 +57,12 @@ class ReduceToOne(Collective):
         rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
         return TransferSchedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
-    def explain_inexact_time(self, rank_count: int, message_count: int) -> str:
+    def explain_inapplicable_form(self, rank_count: int, message_count: int) -> str:
         if rank_count > 2 and message_count == 1:  # noqa: PLR2004 - two ranks send one vector in each direction
-            return "ranks receive a total of one message one after another, so their next vectors do not queue"
+            return (
+                "the summed vector is a single message, which ranks receive one after another, so their next vectors "
+                "arrive one after another"
+            )
         return ""
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:

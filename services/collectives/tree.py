@@ -29,9 +29,9 @@ class BinomialTree(OptionalRendezvousCollective):
         copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
         return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
 
-    def explain_inexact_time(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - any vector
+    def explain_inapplicable_form(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - any vector
         if rank_count & (rank_count - 1):
-            return f"in a tree of {rank_count} ranks, no power of two, successive sums overlap"
+            return f"{rank_count} ranks are not a power of two, so consecutive all-reduces overlap"
         return ""
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:

@@ -1,6 +1,7 @@
 """Planning of a trial: all decisions that are possible before the trial starts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from services.plan.plan import Plan, PostSwitchPhasePlan
 from services.plan.prediction import (
     PhasePrediction,
     count_saturating_workers,
-    explain_unpredicted_training,
-    find_unmodelled_effect,
+    explain_inapplicable_form_of_training,
+    explain_inapplicable_forms_of_cluster,
     predict_latency_s,
     predict_phase,
 )
@@ -41,8 +42,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of one trial.
 
-    The same arguments give the same plan. The function is long because a plan has many fields, and each is decided
-    here, once.
+    The same arguments give the same plan.
 
     Args:
         trial: the trial of a scenario.
@@ -53,10 +53,8 @@ def make_plan(
         dilation: factor by which virtual time is slower than real time, for a scenario with `dilation: auto`.
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
     """
-    scenario = trial.scenario
-    workload, workers = scenario.workload, scenario.cluster.workers
+    scenario, workload, workers = trial.scenario, trial.scenario.workload, trial.scenario.cluster.workers
     task, train_samples = learning_task_of(workload.dataset)
-    batch, steps = workload.global_batch_size(workers), workload.total_steps(workers)
     layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
     entry_bytes = int(dtype.removeprefix("float")) // 8
     nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
@@ -67,69 +65,112 @@ def make_plan(
     site = get_auto_collective_sizes(scenario, nodes, layout, entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
-    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.describe_worker_exchange()
-    order = DataOrder(samples=train_samples, batch=batch, seed=trial.seed)
+    order = DataOrder(samples=train_samples, batch=workload.global_batch_size(workers), seed=trial.seed)
     predictions = _predict_phases(phases, trial, nodes, cost, order)
-    sent = first.sent_bytes_per_step(workers, layout.parameter_count, dtype)
     second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
     predicted_s = _predict_training_s(predictions, second_phase)
-    horizon_s = predicted_s * EVENT_HORIZON_FACTOR
     return Plan(
         run=run_id,
-        trial=trial.id,
-        label=trial.label,
         engine=engine,
-        baseline=trial.baseline,
-        repeat=trial.repeat,
-        seed=trial.seed,
-        labels=trial.labels,
         question=question,
-        dataset=workload.dataset,
-        model=workload.model,
-        optimiser=first.scale_learning_rate(workload.optimiser, workers),
         strategy=strategy,
-        precision=workload.precision,
-        batch=batch,
-        epochs=workload.epochs,
-        target=workload.target,
-        stop_at_target=workload.stop == "target",
-        train_samples=train_samples,
-        eval_samples=len(workload.dataset.load(dtype).test_x),
-        steps_per_epoch=workload.steps_per_epoch(workers),
-        steps=steps,
-        parameters=layout.parameter_count,
-        vector_bytes=layout.parameter_count * entry_bytes,
-        workers=workers,
-        servers=phases.server_count,
         nodes=nodes,
-        shards=algorithm.shard_ranges(workers, layout.parameter_count) if algorithm else (),
-        shard_owners=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
-        schedule=first.collective_schedule(workers),
+        network=network,
         dilation=trial_dilation,
-        alpha_s=alpha_s / trial_dilation,
-        transport=scenario.transport,
-        security=scenario.security,
-        timeouts=scenario.timeouts,
-        fidelity=scenario.fidelity,
-        is_synchronous=traits.is_synchronous,
-        exchange_period=traits.exchange_period,
-        bytes_per_step=_sent_bytes_by_node(sent, phases.server_count),
-        reply_bytes_per_step=_reply_bytes_by_worker(sent),
-        predicted=predictions[0].step,
-        predicted_s=predicted_s,
-        training_unpredicted_reason=explain_unpredicted_training(
-            predictions, is_switch_planned=second_phase is None or second_phase.planned_step is not None
-        ),
-        saturation_workers=count_saturating_workers(
-            phases, cost.model_copy(update={"step_compute_times": predictions[0].compute_times.in_whole_rounds(1)})
-        ),
+        alpha_s=cost.alpha_s,
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
-        network=network,
-        events=plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed),
-        horizon_s=horizon_s if any(event.at.random for event in scenario.events) else None,
-        strict=scenario.strict,
+        predicted_s=predicted_s,
+        **_declared_fields(trial),
+        **_workload_fields(workload, workers),
+        **_first_phase_fields(phases, workload, cost),
+        **_prediction_fields(phases, cost, predictions, second_phase),
+        **_event_fields(trial, predicted_s * EVENT_HORIZON_FACTOR),
     )
+
+
+def _declared_fields(trial: TrialSpec) -> dict[str, Any]:
+    """Return the fields of a plan that its trial and its scenario declare."""
+    return {
+        "trial": trial.id,
+        "label": trial.label,
+        "baseline": trial.baseline,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+        "labels": trial.labels,
+        "transport": trial.scenario.transport,
+        "security": trial.scenario.security,
+        "timeouts": trial.scenario.timeouts,
+        "fidelity": trial.scenario.fidelity,
+        "strict": trial.scenario.strict,
+    }
+
+
+def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
+    """Return the fields of a plan that describe data, model, batch and training budget."""
+    return {
+        "dataset": workload.dataset,
+        "model": workload.model,
+        "precision": workload.precision,
+        "batch": workload.global_batch_size(worker_count),
+        "epochs": workload.epochs,
+        "target": workload.target,
+        "stop_at_target": workload.stop == "target",
+        "train_samples": learning_task_of(workload.dataset).train_samples,
+        "eval_samples": len(workload.dataset.load(DTYPE_BY_PRECISION[workload.precision]).test_x),
+        "steps_per_epoch": workload.steps_per_epoch(worker_count),
+        "steps": workload.total_steps(worker_count),
+        "workers": worker_count,
+    }
+
+
+def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, cost_model: CostModel) -> dict[str, Any]:
+    """Return the fields of a plan that describe servers, shards and the exchange of the first training phase."""
+    first, algorithm, workers = strategy_phases.first, strategy_phases.first_server_algorithm, len(cost_model.workers)
+    traits = first.describe_worker_exchange()
+    sent = first.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    return {
+        "optimiser": first.scale_learning_rate(workload.optimiser, workers),
+        "parameters": cost_model.entries,
+        "vector_bytes": cost_model.vector_bytes,
+        "servers": strategy_phases.server_count,
+        "shards": algorithm.shard_ranges(workers, cost_model.entries) if algorithm else (),
+        "shard_owners": algorithm.shard_owners(cost_model.workers, cost_model.servers) if algorithm else (),
+        "schedule": first.collective_schedule(workers),
+        "is_synchronous": traits.is_synchronous,
+        "exchange_period": traits.exchange_period,
+        "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count),
+        "reply_bytes_per_step": _reply_bytes_by_worker(sent),
+    }
+
+
+def _prediction_fields(
+    strategy_phases: PhasesAndSwitch,
+    cost_model: CostModel,
+    predictions: Sequence[PhasePrediction],
+    second_phase: PostSwitchPhasePlan | None,
+) -> dict[str, Any]:
+    """Return the fields of a plan that describe its predicted times, except the training time."""
+    full_batch_times = predictions[0].compute_times.only_full_batch_rounds(1)
+    return {
+        "predicted": predictions[0].step,
+        "training_inapplicable_reason": explain_inapplicable_form_of_training(
+            predictions, is_switch_planned=second_phase is None or second_phase.planned_step is not None
+        ),
+        "saturation_workers": count_saturating_workers(
+            strategy_phases, cost_model.model_copy(update={"step_compute_times": full_batch_times})
+        ),
+    }
+
+
+def _event_fields(trial: TrialSpec, horizon_s: float) -> dict[str, Any]:
+    """Return the fields of a plan that describe events; random events are drawn up to `horizon_s`."""
+    scenario = trial.scenario
+    steps = scenario.workload.total_steps(scenario.cluster.workers)
+    return {
+        "events": plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed),
+        "horizon_s": horizon_s if any(event.at.random for event in scenario.events) else None,
+    }
 
 
 def random_event_horizon_s(trial: TrialSpec) -> float:
@@ -154,7 +195,7 @@ def _predict_phases(
     Where losses decide when a strategy switches, each phase is predicted for the whole budget.
     """
     worker_nodes = [node for node in nodes if node.role == "worker"]
-    effect = find_unmodelled_effect(trial.scenario, nodes, cost_model.network)
+    inapplicable_reason = explain_inapplicable_forms_of_cluster(trial.scenario, nodes, cost_model.network)
     workers, workload, switch = len(worker_nodes), trial.scenario.workload, strategy_phases.switch
     steps = workload.total_steps(workers)
     switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
@@ -169,7 +210,7 @@ def _predict_phases(
             cost_model,
             plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
             end - first,
-            effect,
+            inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)
     ]

@@ -102,7 +102,9 @@ class Plan(FrozenRecord):
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
     predicted_s: float = 0.0  # virtual seconds of the whole budget, without start and evaluation
-    training_unpredicted_reason: str = ""  # why `predicted_s` is only an estimate; empty: a closed form predicts it
+    # Reason why no closed form describes the training time, so that `predicted_s` is an estimate and is not compared
+    # with measurements; empty if one does.
+    training_inapplicable_reason: str = ""
     # Number of workers at which the links of the servers are full in an asynchronous phase; None: they never are.
     saturation_workers: float | None = None
     # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.

@@ -13,7 +13,10 @@ from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
 
 MIN_ASYNCHRONOUS_EXCHANGES = 50  # per worker: at the end of a run, some workers are idle for up to one exchange
-SHORT_RUN_REASON = f"asynchronous workers exchange less than {MIN_ASYNCHRONOUS_EXCHANGES} times and end apart"
+SHORT_RUN_REASON = (
+    f"asynchronous workers exchange fewer than {MIN_ASYNCHRONOUS_EXCHANGES} times, so their different end times change "
+    "the training time noticeably"
+)
 UNPLANNED_SWITCH_REASON = "losses decide when the strategy switches"
 
 
@@ -22,7 +25,7 @@ class PhasePrediction(NamedTuple):
 
     step: StepTimePrediction  # of steps on whole batches
     training_s: float  # of all steps, with the smaller last batch of each epoch
-    inapplicable_reason: str  # why the closed form does not describe the training time; empty: it does
+    training_inapplicable_reason: str  # why no closed form describes `training_s`; empty if one does
     compute_times: ComputeTimes
 
 
@@ -31,7 +34,7 @@ def predict_phase(
     cost_model: CostModel,
     compute_times: ComputeTimes,
     step_count: int,
-    unmodelled_effect: str,
+    cluster_inapplicable_reason: str,
 ) -> PhasePrediction:
     """Return the predicted times of a training phase.
 
@@ -40,15 +43,15 @@ def predict_phase(
         cost_model: cost model of the planned cluster, without compute times.
         compute_times: compute times of the workers by step, on whole and on smaller batches.
         step_count: number of steps of the phase.
-        unmodelled_effect: why no closed form describes this cluster; empty if closed forms do.
+        cluster_inapplicable_reason: why no closed form describes this cluster; empty if closed forms do.
     """
     period = strategy.describe_worker_exchange().exchange_period
     on_whole_batches, on_all_batches = (
         strategy.predict_step_time(cost_model.model_copy(update={"step_compute_times": times}))
-        for times in (compute_times.in_whole_rounds(period), compute_times)
+        for times in (compute_times.only_full_batch_rounds(period), compute_times)
     )
     mean_samples = compute_times.mean_samples_by_worker  # 0 of a worker that only serves
-    reason = unmodelled_effect or on_all_batches.inapplicable_reason
+    reason = cluster_inapplicable_reason or on_all_batches.inapplicable_reason
     is_too_short = (
         not strategy.describe_worker_exchange().is_synchronous and step_count < MIN_ASYNCHRONOUS_EXCHANGES * period
     )
@@ -60,10 +63,10 @@ def predict_phase(
     )
 
 
-def find_unmodelled_effect(scenario: Scenario, nodes: Sequence[NodePlan], network: Network) -> str:
-    """Return which property of a cluster no closed form contains.
+def explain_inapplicable_forms_of_cluster(scenario: Scenario, nodes: Sequence[NodePlan], network: Network) -> str:
+    """Return why no closed form describes a cluster.
 
-    Return an empty text if there is none.
+    Return an empty text if closed forms do.
     """
     unpaced = [node.name for node in nodes if node.role == "worker" and node.throughput is None]
     if unpaced:
@@ -103,10 +106,10 @@ def predict_latency_s(phase_strategy: SinglePhaseStrategy, cost_model: CostModel
     return phase_strategy.predict_step_time(ideal).exchange_s
 
 
-def explain_unpredicted_training(predictions: Sequence[PhasePrediction], *, is_switch_planned: bool) -> str:
+def explain_inapplicable_form_of_training(predictions: Sequence[PhasePrediction], *, is_switch_planned: bool) -> str:
     """Return why no closed form describes the training time.
 
     Return an empty text if one does.
     """
-    reasons = [prediction.inapplicable_reason for prediction in predictions if prediction.inapplicable_reason]
-    return reasons[0] if reasons else "" if is_switch_planned else UNPLANNED_SWITCH_REASON
+    reasons = (prediction.training_inapplicable_reason for prediction in predictions)
+    return next(filter(None, reasons), "" if is_switch_planned else UNPLANNED_SWITCH_REASON)

@@ -112,10 +112,10 @@ class AllReduce(SinglePhaseStrategy):
             exchange_s=exchange_s,
             formula=f"t_c + {self.collective.all_reduce_time_formula}"
             + (", less the part of α that pieces hide" if hidden_s else ""),
-            inapplicable_reason=self._why_form_fails(cost_model, compute_s, exchange_s, steps_per_exchange),
+            inapplicable_reason=self._explain_inapplicable_form(cost_model, compute_s, exchange_s, steps_per_exchange),
         )
 
-    def _why_form_fails(
+    def _explain_inapplicable_form(
         self, cost_model: CostModel, compute_s: float, exchange_s: float, steps_per_exchange: int
     ) -> str:
         """Return why the closed form does not describe the step time on this cluster.
@@ -126,7 +126,7 @@ class AllReduce(SinglePhaseStrategy):
         if exchange_s <= max_deviation_s:
             return ""
         message_bytes = choose_message_bytes(cost_model.vector_bytes)
-        if reason := self.collective.explain_inexact_time(ranks, ceil(cost_model.vector_bytes / message_bytes)):
+        if reason := self.collective.explain_inapplicable_form(ranks, ceil(cost_model.vector_bytes / message_bytes)):
             return reason
         schedule, is_short = self.collective_schedule(ranks), message_bytes < MAX_FLUID_MESSAGE_BYTES
         if is_short and cost_model.has_unequal_links and not schedule.is_pipelined:

@@ -40,7 +40,7 @@ class ComputeTimes:
         """Return the compute times of the workers of lowest rank."""
         return type(self)(self.samples[:, :worker_count], self.seconds[:, :worker_count])
 
-    def in_whole_rounds(self, steps_per_round: int) -> Self:
+    def only_full_batch_rounds(self, steps_per_round: int) -> Self:
         """Return the compute times of rounds in which every step has a whole batch.
 
         An exchange ends a round. Return all compute times if there is no such round, as when workers exchange once per

@@ -21,7 +21,7 @@ from services.strategies.compute_times import ComputeTimes
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
 FlowBytes: TypeAlias = tuple[Flow, float]  # a flow and its payload bytes
 MAX_NEGLECTED_SHARE = 0.05  # of a step: a closed form may leave out effects that change the step time by less
-EARLY_EXCHANGE_REASON = "workers that compute faster exchange while the others still compute"
+EARLY_EXCHANGE_REASON = "fast workers already exchange while slow workers still compute"
 LinkId: TypeAlias = tuple[str, str | int]  # ("up" | "down", node name) or ("shared", number of the shared link)
 
 
@@ -110,7 +110,7 @@ class StepTimePrediction(FrozenRecord):
     formula: str
     steps_s: tuple[float, ...] = ()  # step time of each worker by rank in asynchronous training; else empty
     counted: float = 1.0  # share of the computed gradients that go into updates; the rest is dropped
-    inapplicable_reason: str = ""  # why the formula does not describe the trial; empty: it does
+    inapplicable_reason: str = ""  # why the formula does not describe the step; empty: it does
 
     @property
     def step_s(self) -> float:
@@ -124,7 +124,7 @@ class StepTimePrediction(FrozenRecord):
     def median_step_s(self) -> float | None:
         """Predicted median of the step time over all steps of all workers.
 
-        The value is None if it would be 0 s, or if the formula does not describe the trial. A worker that is twice as
+        The value is None if it would be 0 s, or if the formula does not describe the step. A worker that is twice as
         fast does twice as many steps.
         """
         if self.inapplicable_reason:
@@ -140,7 +140,7 @@ class StepTimePrediction(FrozenRecord):
     def mean_step_s(self) -> float | None:
         """Predicted mean of the step time over all steps of all workers.
 
-        None instead of 0 if steps take no time, or if the formula does not describe the trial.
+        None instead of 0 if steps take no time, or if the formula does not describe the step.
         """
         if self.inapplicable_reason:
             return None

@@ -44,9 +44,7 @@ SYNCHRONOUS_FORMULA = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s
 EARLY_PUSHES_TEXT = ", less the pushes of early workers"
 ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·β_w, n/s·Sβ_s)"
 
-MAX_FREE_UTILISATION = (
-    0.3  # of a shared link: workers seldom queue for a link that is busy for a smaller part of a step
-)
+MAX_UNQUEUED_UTILISATION = 0.3  # of a step: messages seldom queue on a shared link that is busy for a smaller part
 MAX_WORKERS_WITHOUT_STRAGGLER = 2  # of two workers, none can be a straggler
 
 
@@ -109,7 +107,7 @@ class ServerStepTimeModel:
             exchange_s=exchange_s - early_s,
             formula=self._format_step_time_formula(SYNCHRONOUS_FORMULA) + EARLY_PUSHES_TEXT * bool(early_s),
             counted=gradients / workers,
-            inapplicable_reason=self._why_synchronous_form_fails(compute_s, exchange_s),
+            inapplicable_reason=self._explain_inapplicable_synchronous_form(compute_s, exchange_s),
         )
 
     def _seconds_of_early_pushes(self, compute_s: float, exchange_s: float) -> float:
@@ -149,7 +147,7 @@ class ServerStepTimeModel:
         busy_s = self.cost_model.busy_s_by_link(flows)
         return max(busy_s.items(), key=lambda item: item[1], default=(("up", ""), 0.0))
 
-    def _why_synchronous_form_fails(self, compute_s: float, exchange_s: float) -> str:
+    def _explain_inapplicable_synchronous_form(self, compute_s: float, exchange_s: float) -> str:
         """Return why the form of synchronous training does not describe this cluster.
 
         Return an empty text if it does.
@@ -158,18 +156,18 @@ class ServerStepTimeModel:
         seeks_stragglers = self.algorithm.synchroniser.describe_worker_sync().straggler_criterion is not None
         may_find_one = len(workers) > MAX_WORKERS_WITHOUT_STRAGGLER and spread_s > MAX_NEGLECTED_SHARE * compute_s
         if seeks_stragglers and may_find_one:
-            return "which workers are stragglers is only known during the run"
+            return "which workers are stragglers is known only during the run"
         waits_for_all = self.algorithm.gradients_per_update(len(workers)) == len(workers)
         if not waits_for_all and exchange_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
-            return "pushes that no update waits for occupy the links"
+            return "late pushes, for which no update waits, delay other transfers"
         if not waits_for_all and self._workers_have_unequal_speeds:
             return "slow workers skip steps"
         head_starts_s = (len(workers) - 1) * self._seconds_between_replies / self.exchange_period
         if len(self.cost_model.servers) > 1 and head_starts_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
             return "replies of several servers are so short that workers do not start a step together"
-        (_, link_name), _ = self._busiest_link(self._worker_push_flows)
+        (link_kind, link_name), _ = self._busiest_link(self._worker_push_flows)
         owners = self.algorithm.shard_owners(workers, self.cost_model.servers)
-        is_shared = isinstance(link_name, int) or (link_name in owners and link_name in workers)
+        is_shared = link_kind == "shared" or (link_name in owners and link_name in workers)
         if is_shared and min(spread_s, exchange_s) > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
             return EARLY_EXCHANGE_REASON
         return ""
@@ -183,10 +181,10 @@ class ServerStepTimeModel:
             exchange_s=max(steps_s) - compute_s,
             formula=self._format_step_time_formula(ASYNCHRONOUS_FORMULA),
             steps_s=steps_s,
-            inapplicable_reason=self._why_asynchronous_form_fails(max(steps_s)),
+            inapplicable_reason=self._explain_inapplicable_asynchronous_form(max(steps_s)),
         )
 
-    def _why_asynchronous_form_fails(self, step_s: float) -> str:
+    def _explain_inapplicable_asynchronous_form(self, step_s: float) -> str:
         """Return why the form of asynchronous training does not describe this cluster.
 
         Return an empty text if it does.
@@ -194,11 +192,11 @@ class ServerStepTimeModel:
         times, max_deviation_s = self.cost_model.compute_times, MAX_NEGLECTED_SHARE * step_s
         is_uneven = times.mean_spread_s() > max_deviation_s
         if is_uneven and self.algorithm.synchroniser.limits_worker_lead:
-            return "it depends on the run how often a fast worker waits for the slowest"
+            return "how often a fast worker waits for the slowest is known only during the run"
         shared_s = max((seconds for _, seconds in self._shared_link_busy_s()), default=0.0) / self.exchange_period
-        is_queued = shared_s > MAX_FREE_UTILISATION * step_s and (is_uneven or self.exchange_period > 1)
+        is_queued = shared_s > MAX_UNQUEUED_UTILISATION * step_s and (is_uneven or self.exchange_period > 1)
         if is_queued or (shared_s > max_deviation_s and self.cost_model.has_unequal_links):
-            return "workers of unequal pace queue for the links of the servers"
+            return "messages of workers of unequal speed queue on links of the servers"
         return ""
 
     def _shared_link_busy_s(self) -> Iterator[tuple[LinkId, float]]:
@@ -212,8 +210,8 @@ class ServerStepTimeModel:
     def _step_s_by_worker(self) -> tuple[float, ...]:
         """Return the mean step time of each worker over steps with and without an exchange."""
         lone_s, busy_s = [], []
-        computes_s = self.cost_model.compute_times.mean_s_by_worker
-        for compute_s, worker in zip(computes_s, self.cost_model.workers, strict=True):
+        compute_times_s = self.cost_model.compute_times.mean_s_by_worker
+        for compute_s, worker in zip(compute_times_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._worker_push_flows, self._server_reply_flows)
             lone_s.append(
                 self.exchange_period * compute_s + _predict_lone_exchange_s(worker, pushes, replies, self.cost_model)

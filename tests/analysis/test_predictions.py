@@ -54,6 +54,6 @@ def test_nothing_is_compared_where_packets_are_lost(tmp_path: Path) -> None:
     assert marked
     for plan, result in marked:
         assert plan.predicted.inapplicable_reason == "packets are lost or have jitter"
-        assert plan.training_unpredicted_reason == plan.predicted.inapplicable_reason
+        assert plan.training_inapplicable_reason == plan.predicted.inapplicable_reason
         assert result.predicted_step_seconds is result.predicted_mean_step_seconds is None
         assert result.predicted_samples_per_second is None

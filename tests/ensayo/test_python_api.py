@@ -246,13 +246,23 @@ def test_a_plan_has_a_column_per_swept_key_and_a_row_per_phase() -> None:
     assert list(switching["steps"].isna()) == [False, True] * 2
 
 
-def test_a_plan_states_which_steps_are_only_estimated() -> None:
+def test_a_plan_states_which_step_and_training_times_are_only_estimated() -> None:
     """Lost packets are sent again, which no closed form contains."""
     exact = ensayo.plan(SHORT_DOCUMENT, "simulated")
     lossy = ensayo.plan(SHORT_DOCUMENT, "simulated", {"cluster.worker.loss": {"kind": "independent", "share": 0.01}})
 
-    assert set(exact["why_estimated"]) == {""}
-    assert lossy.loc[~lossy["baseline"], "why_estimated"].str.contains("packets are lost").all()
+    for reason in ("step_inapplicable_reason", "training_inapplicable_reason"):
+        assert set(exact[reason]) == {""}
+        assert lossy.loc[~lossy["baseline"], reason].str.contains("packets are lost").all()
+
+
+def test_a_plan_has_one_reason_for_both_phases_of_a_training_time_that_is_only_estimated() -> None:
+    """Losses decide when the shipped scenario switches: the time of a step is known, but not the number of steps."""
+    plan = ensayo.plan("strategy-switch", "simulated", {"repeats": 1})
+
+    switching = plan[plan["strategy"] == "switch"]
+    assert list(switching["step_inapplicable_reason"]) == ["", ""]
+    assert list(switching["training_inapplicable_reason"]) == ["losses decide when the strategy switches", ""]
 
 
 def test_the_wall_time_of_a_plan_is_known_only_for_real_nodes() -> None:
