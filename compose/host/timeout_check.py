@@ -24,10 +24,11 @@ def check_run_timeouts(plans: Sequence[Plan]) -> None:
 
 
 def _min_training_s(plan: Plan) -> float:
-    """Return a lower limit of the predicted training time, in virtual seconds.
+    """Return a time that training takes at least by the prediction, in virtual seconds.
 
-    It is a single step if the quality of the model decides when training ends or when the strategy switches.
+    It is a single step if the quality of the model decides when training ends or when the strategy switches, and if the
+    training time is only estimated.
     """
     stops_at_target = plan.target is not None and plan.stop_at_target
     is_open_ended = stops_at_target or (plan.second_phase and plan.second_phase.planned_step is None)
-    return plan.predicted.step_s if is_open_ended else plan.predicted_s
+    return plan.predicted.step_s if is_open_ended or plan.training_inapplicable_reason else plan.predicted_s

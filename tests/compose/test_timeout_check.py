@@ -44,6 +44,7 @@ def test_training_beyond_the_time_limit_is_rejected_with_both_times() -> None:
     "changes",
     [
         {"timeouts": {"run": "1h"}},
+        {"events": [{"kind": "link", "at": {"time": "9min"}, "of": ["worker-0"], "uplink": "100mbit"}]},
         {"workload": TRAINING | {"target": {"metric": "accuracy", "at_least": 0.9}, "stop": "target"}},
         {
             "strategies": {
@@ -58,7 +59,7 @@ def test_training_beyond_the_time_limit_is_rejected_with_both_times() -> None:
     ],
 )
 def test_training_that_may_end_in_time_is_accepted(changes: dict[str, Any]) -> None:
-    """The plan does not know when a target is reached or when a strategy switches."""
+    """The plan does not know when a target is reached, when a strategy switches, or how much events save."""
     check(make_document(**changes), "local")
 
 
