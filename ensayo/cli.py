@@ -86,8 +86,8 @@ def run_trials(
             path = find_scenario(_require_scenario(scenario))
             rehearsal = rehearse(path, engine, runs_folder or Path("runs"), given, display, command)
         else:
-            given_options = {"--engine": engine, "--runs": runs_folder, "--set": settings, "--attempts": attempts}
-            _reject_with_resume({"SCENARIO": scenario} | given_options)
+            options = {"--engine": engine, "--runs": runs_folder, "--set": settings, "--attempts": attempts}
+            _reject_with_resume({"SCENARIO": scenario, **options})
             rehearsal = resume(resumed_run, display, command)
     finally:
         display.close()
