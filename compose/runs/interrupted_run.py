@@ -70,7 +70,9 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
         _check_same_versions(run_folder, manifest["versions"])
     except OSError as error:
         cause = os_error_cause(error)
-        raise UserError(f"{error.filename}: {cause}; the run can't be continued; start a new run") from error
+        raise UserError(
+            f"{error.filename}: {cause}; name the folder of an interrupted run, or start a new run"
+        ) from error
     except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:  # ValidationError is a ValueError
         raise UserError(
             f"{run_folder}: manifest.json or resolved.yaml is damaged or was written by another version of Ensayo "
@@ -95,7 +97,7 @@ def _read_ended_trials(run_folder: Path, max_attempts: int) -> dict[str, TrialOu
         for outcome in outcomes
         if outcome
         and outcome.status in ENDED_STATUSES
-        and not (outcome.disturbance and 1 + count_disturbed_attempts(run_folder, outcome.trial) < max_attempts)
+        and not (outcome.disturbance and count_disturbed_attempts(run_folder, outcome.trial) < max_attempts)
     }
 
 

@@ -81,11 +81,9 @@ def read_outcome(status_path: Path) -> TrialOutcome | None:
 
 
 def count_disturbed_attempts(run_folder: Path, trial: str) -> int:
-    """Return the number of earlier attempts at a trial that this host may have disturbed; interrupted ones are others.
-
-    The attempt in the trial's own folder is not counted.
-    """
-    outcomes = map(read_outcome, run_folder.glob(f"{ATTEMPTS_FOLDER}/{trial}-*/status.json"))
+    """Return the number of attempts at a trial that this host may have disturbed; interrupted attempts do not count."""
+    earlier_paths = run_folder.glob(f"{ATTEMPTS_FOLDER}/{trial}-*/status.json")
+    outcomes = map(read_outcome, (*earlier_paths, run_folder / "trials" / trial / "status.json"))
     return sum(outcome is not None and bool(outcome.disturbance) for outcome in outcomes)
 
 

@@ -136,6 +136,24 @@ def test_a_run_that_was_interrupted_before_another_attempt_makes_this_attempt(
     assert not any(disturbed_attempts[1:])
 
 
+def test_a_continued_run_makes_no_more_attempts_than_the_scenario_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disturbed attempt before the interruption is the first of two."""
+    settings = SETTINGS | {"attempts": 2}
+    interrupted = ensayo.rehearse("smoke", "simulated", tmp_path, settings, InterruptingObserver(PHASES[3]))
+    status_path = min(interrupted.folder.glob("trials/*/status.json"))
+    status_path.write_text(json.dumps(json.loads(status_path.read_text()) | {"disturbance": "the host was busy"}))
+    monkeypatch.setattr("ensayo.rehearsal._find_host_disturbance", lambda _: "the host was busy")
+    monkeypatch.setattr("compose.runs.trial_attempts.FIRST_PAUSE_S", 1e-4)
+
+    resumed = ensayo.resume(interrupted.folder)
+
+    disturbed_attempts = [trial["disturbed_attempts"] for trial in resumed.summary["trials"]]
+    assert disturbed_attempts[0] == ["the host was busy"]
+    assert max(map(len, disturbed_attempts)) == 1
+
+
 def test_a_renamed_run_folder_keeps_the_name_of_its_run(tmp_path: Path, uninterrupted_summary: dict[str, Any]) -> None:
     interrupted = ensayo.rehearse("smoke", "simulated", tmp_path, SETTINGS, InterruptingObserver(PHASES[1]))
     renamed = interrupted.folder.rename(tmp_path / "renamed")
@@ -163,7 +181,7 @@ def test_a_run_in_progress_is_not_continued_by_a_second_process(tmp_path: Path) 
         (
             "manifest.json",
             None,
-            r"manifest.json: No such file or directory; the run can't be continued",
+            r"manifest.json: No such file or directory; name the folder of an interrupted run",
         ),
         ("manifest.json", ("{", "["), r"manifest.json or resolved.yaml is damaged or was written by another version"),
         ("resolved.yaml", ("workload:", "work:"), r"damaged or was written by another version of Ensayo"),
