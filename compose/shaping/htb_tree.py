@@ -1,6 +1,7 @@
 """Lines for `tc -batch` that limit the rates of a link with HTB classes and queues.
 
-The rate of the whole link and the rates to single peers are limited.
+The rate of the whole link and the rates to single peers are limited. Peers with a class of their own take turns on the
+link, as with the fair queues that hosts have by default (`fq`, `fq_codel`).
 """
 
 from collections.abc import Mapping
@@ -29,24 +30,32 @@ UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 
 
 def link_htb_tree_lines(
-    device: str, rate_bps: float | None, peer_rates_bps: Mapping[str, float], link_qdisc: str = ""
+    device: str, rate_bps: float | None, peer_limits_bps: Mapping[str, float | None], link_qdisc: str = ""
 ) -> list[str]:
     """Return lines for `tc -batch` that limit the total rate of a link and its rates to single peers.
 
-    Packets that no limit concerns pass directly.
+    Peers share the rate of the link equally. Packets that no limit concerns pass directly.
 
     Args:
         device: interface to shape.
         rate_bps: rate of the whole link; None when only peers are limited.
-        peer_rates_bps: address of a peer -> rate in bit/s.
+        peer_limits_bps: address of a peer with a class of its own -> limit in bit/s; None where only the link limits.
         link_qdisc: queue of the link in the syntax of `tc`; by default, a queue of 1000 packets.
     """
     if rate_bps is None:
+        limits = {peer: limit_bps for peer, limit_bps in peer_limits_bps.items() if limit_bps is not None}
         return [
             htb_root_line(device),
-            *(line for item in peer_rates_bps.items() for line in peer_class_lines(device, "1:", *item)),
+            *(
+                line
+                for peer, limit_bps in limits.items()
+                for line in (
+                    htb_class_line(device, "1:", peer_class_id(peer), limit_bps),
+                    *_peer_queue_lines(device, peer, limit_bps),
+                )
+            ),
         ]
-    if not peer_rates_bps:
+    if not peer_limits_bps:
         return [
             htb_root_line(device, "1"),
             htb_class_line(device, "1:", LINK_CLASS, rate_bps),
@@ -54,14 +63,9 @@ def link_htb_tree_lines(
         ]
     return [
         htb_root_line(device, "2"),
-        htb_class_line(device, "1:", LINK_CLASS, rate_bps),
-        htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
+        *link_htb_class_lines(device, rate_bps, peer_limits_bps, "add"),
         *make_queue_tc_lines(device, DEFAULT_CLASS, link_qdisc),
-        *(
-            line
-            for peer, peer_bps in peer_rates_bps.items()
-            for line in peer_class_lines(device, LINK_CLASS, peer, min(peer_bps, rate_bps), GUARANTEED_SHARE)
-        ),
+        *(line for peer, limit_bps in peer_limits_bps.items() for line in _peer_queue_lines(device, peer, limit_bps)),
     ]
 
 
@@ -76,15 +80,6 @@ def ingress_redirect_commands(device: str) -> list[str]:
         f"ip link set {IFB_DEVICE} up txqueuelen {LEAF_QUEUE_PACKETS}",
         f"tc qdisc add dev {device} handle ffff: ingress",
         f"tc filter add dev {device} {redirect}",
-    ]
-
-
-def peer_class_lines(device: str, parent: str, address: str, rate_bps: float, min_rate_share: float = 1.0) -> list[str]:
-    """Return lines for `tc -batch` that add an HTB class, with a queue, for the traffic to one peer."""
-    class_id = peer_class_id(address)
-    return [
-        htb_class_line(device, parent, class_id, rate_bps, min_rate_share),
-        *make_queue_tc_lines(device, class_id, link_buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 
 
@@ -140,19 +135,36 @@ def make_queue_tc_lines(device_name: str, class_id: str, qdisc_with_options: str
 
 
 def link_htb_class_lines(
-    device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], tc_op: str = "change"
+    device: str, rate_bps: float, peer_limits_bps: Mapping[str, float | None], tc_op: str = "change"
 ) -> list[str]:
     """Return lines for `tc -batch` that add or change the HTB classes of a link and its peers.
 
     Queues are not included. A change of classes leaves the packets in all queues as they are.
     """
-    if not peer_rates_bps:
-        return [htb_class_line(device, "1:", LINK_CLASS, rate_bps, tc_op=tc_op)]
+    link_line = htb_class_line(device, "1:", LINK_CLASS, rate_bps, tc_op=tc_op)
+    if not peer_limits_bps:
+        return [link_line]
+    rates_bps = {DEFAULT_CLASS: rate_bps} | {
+        peer_class_id(peer): peer_rate_bps(rate_bps, limit_bps) for peer, limit_bps in peer_limits_bps.items()
+    }
     return [
-        htb_class_line(device, "1:", LINK_CLASS, rate_bps, tc_op=tc_op),
-        htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE, tc_op),
+        link_line,
         *(
-            htb_class_line(device, LINK_CLASS, peer_class_id(address), min(peer_bps, rate_bps), GUARANTEED_SHARE, tc_op)
-            for address, peer_bps in peer_rates_bps.items()
+            htb_class_line(device, LINK_CLASS, class_id, class_bps, GUARANTEED_SHARE, tc_op)
+            for class_id, class_bps in rates_bps.items()
         ),
     ]
+
+
+def peer_rate_bps(link_bps: float, limit_bps: float | None) -> float:
+    """Return the highest rate to a peer in bit/s: the rate of the link, or the peer's limit if it is lower."""
+    return link_bps if limit_bps is None else min(link_bps, limit_bps)
+
+
+def _peer_queue_lines(device: str, peer: str, limit_bps: float | None) -> list[str]:
+    """Return the line for `tc -batch` that adds the queue to the class of a peer.
+
+    A limit to one peer is a link of its own behind the node, with the buffer of a switch port.
+    """
+    qdisc = "" if limit_bps is None else link_buffer_qdisc(max_gso_segments(limit_bps, limit_bps))
+    return make_queue_tc_lines(device, peer_class_id(peer), qdisc)

@@ -8,7 +8,7 @@ from math import inf
 
 from compose.shaping import delays, filters, htb_tree, tc_output
 from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
-from compose.shaping.htb_tree import DEFAULT_CLASS, GUARANTEED_SHARE, IFB_DEVICE, LINK_CLASS
+from compose.shaping.htb_tree import DEFAULT_CLASS, IFB_DEVICE, LINK_CLASS
 from compose.shaping.link_state import (
     LinkState,
     data_network_nodes,
@@ -47,7 +47,7 @@ class NodeLinkScripts:
         self._addresses = {member.name: member.addresses.data.host for member in data_network_nodes(plan)}
         self.initial_state = link_state_of(plan, node)  # before any event
         self.state_with_all_changes = link_state_of(plan, node, link_changes(plan))  # with every path that events touch
-        self._pair_rates_bps = {
+        self._peer_limits_bps = self._shared_uplink_peers() | {
             self._addresses[limit.targets[0]]: self._peer_rate_limit_bps(limit.targets[0]) / plan.dilation
             for limit in plan.network.shared_links
             if not limit.serves_many_node_pairs and limit.sources == (node.name,)
@@ -99,12 +99,12 @@ class NodeLinkScripts:
         """
         batch = []
         if new_state.uplink_bps and any(state.uplink_bps != new_state.uplink_bps for state in possible_old_states):
-            batch += htb_tree.link_htb_class_lines(interface, new_state.uplink_bps, self._pair_rates_bps)
+            batch += htb_tree.link_htb_class_lines(interface, new_state.uplink_bps, self._peer_limits_bps)
         if new_state.downlink_bps and any(
             state.downlink_bps != new_state.downlink_bps for state in possible_old_states
         ):
-            source_rates_bps = {self._addresses[path.source]: new_state.downlink_bps for path in self._paths_via_netem}
-            batch += htb_tree.link_htb_class_lines(IFB_DEVICE, new_state.downlink_bps, source_rates_bps)
+            sources = dict.fromkeys(self._addresses[path.source] for path in self._paths_via_netem)
+            batch += htb_tree.link_htb_class_lines(IFB_DEVICE, new_state.downlink_bps, sources)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
         next_rules = self._packet_filter_rules(interface, new_state)
         if any(self._packet_filter_rules(interface, state) != next_rules for state in possible_old_states):
@@ -143,8 +143,8 @@ class NodeLinkScripts:
         link_state = link_state or self.initial_state
         uplink_bps = link_state.uplink_bps
         rates_bps = {("up", LINK_CLASS): uplink_bps} if uplink_bps else {}
-        for address, pair_bps in self._pair_rates_bps.items():
-            rates_bps["up", htb_tree.peer_class_id(address)] = min(pair_bps, uplink_bps or pair_bps)
+        for address, limit_bps in self._peer_limits_bps.items():
+            rates_bps["up", htb_tree.peer_class_id(address)] = htb_tree.peer_rate_bps(uplink_bps or inf, limit_bps)
         if self._shapes_downlink:
             rates_bps["down", LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
         return rates_bps
@@ -207,6 +207,14 @@ class NodeLinkScripts:
         segment_count = self._max_gso_segments
         return bursts | ({"packet_segments": segment_count} if segment_count else {})
 
+    def _shared_uplink_peers(self) -> dict[str, float | None]:
+        """Return the addresses of the peers that take turns on the node's limited uplink, if there are several.
+
+        In a single queue, TCP serves some peers before others.
+        """
+        peers = [address for name, address in self._addresses.items() if name != self._node.name]
+        return dict.fromkeys(peers) if self.initial_state.uplink_bps and len(peers) > 1 else {}
+
     def _peer_rate_limit_bps(self, peer_name: str) -> float:
         """Return the lowest rate limit that is declared from this node to one peer.
 
@@ -238,7 +246,7 @@ class NodeLinkScripts:
 
     @property
     def _shaped_devices(self) -> list[str]:
-        return (["$dev"] if self.initial_state.uplink_bps or self._pair_rates_bps else []) + (
+        return (["$dev"] if self.initial_state.uplink_bps or self._peer_limits_bps else []) + (
             [IFB_DEVICE] if self._shapes_downlink else []
         )
 
@@ -253,10 +261,10 @@ class NodeLinkScripts:
         return [f"ip link set dev $dev gso_max_segs {self._max_gso_segments}"] if self._max_gso_segments else []
 
     def _uplink_tc_lines(self) -> list[str]:
-        if not self.initial_state.uplink_bps and not self._pair_rates_bps:
+        if not self.initial_state.uplink_bps and not self._peer_limits_bps:
             return []
-        classes = {address: htb_tree.peer_class_id(address) for address in self._pair_rates_bps}
-        lines = htb_tree.link_htb_tree_lines("$dev", self.initial_state.uplink_bps, self._pair_rates_bps)
+        classes = {address: htb_tree.peer_class_id(address) for address in self._peer_limits_bps}
+        lines = htb_tree.link_htb_tree_lines("$dev", self.initial_state.uplink_bps, self._peer_limits_bps)
         return lines + (filters.tc_filter_lines_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
 
     def _downlink_tc_lines(self) -> list[str]:
@@ -285,14 +293,12 @@ class NodeLinkScripts:
         sources = {self._addresses[path.source]: path for path in self._paths_via_netem}
         lines = [
             htb_tree.htb_root_line(IFB_DEVICE, "2"),
-            htb_tree.htb_class_line(IFB_DEVICE, "1:", LINK_CLASS, rate_bps),
-            htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
+            *htb_tree.link_htb_class_lines(IFB_DEVICE, rate_bps, dict.fromkeys(sources), "add"),
             *htb_tree.make_queue_tc_lines(IFB_DEVICE, DEFAULT_CLASS, self._downlink_qdisc),
         ]
         for address, path in sources.items():
             class_id = htb_tree.peer_class_id(address)
             qdisc = delays.netem_qdisc(path, self.initial_state.downlink_bps, self._node.buffer_bytes)
-            lines += [htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, class_id, rate_bps, GUARANTEED_SHARE)]
             lines += htb_tree.make_queue_tc_lines(IFB_DEVICE, class_id, qdisc)
         classes = {address: htb_tree.peer_class_id(address) for address in sources}
         return lines + filters.tc_filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)

@@ -177,6 +177,15 @@ def test_a_direction_without_a_rate_gets_no_htb_class() -> None:
     assert "dev $dev root" not in link_scripts(ring_plan(worker={"downlink": "100mbit"})).make_link_setup_script()
 
 
+@pytest.mark.parametrize(("worker_count", "peer_class_count"), [(2, 0), (3, 2), (8, 7)])
+def test_peers_take_turns_on_an_uplink_if_there_are_several(worker_count: int, peer_class_count: int) -> None:
+    """With one queue for all peers, TCP served one peer before the others, and sums took 0.9 times their form."""
+    lines = link_scripts(ring_plan(worker_count)).make_link_setup_script().splitlines()
+
+    peer_classes = [line for line in lines if line.startswith("class add dev $dev parent 1:1 classid 1:1")]
+    assert len(peer_classes) == sum("match ip dst" in line for line in lines) == peer_class_count
+
+
 SETUPS = {
     "plain": {},
     "pair_inside_a_node": {"cluster": {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]}},
