@@ -38,7 +38,8 @@ class HierarchicalAllReduce(RankGroupCollective):
         rounds = (reduce_scatter, *between_groups, tuple(map(_reverse_transfer, reduce_scatter)))
         non_empty = [transfers for transfers in rounds if transfers]
         return TransferSchedule(
-            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self._insert_arrival_acks(non_empty))
+            chunk_count=slice_count * chunks_per_slice,
+            rounds=tuple(self._insert_arrival_acks(non_empty, with_ready_signals=True)),
         )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:

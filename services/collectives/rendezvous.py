@@ -46,13 +46,17 @@ class OptionalRendezvousCollective(Collective, ABC):
         """
         return self.rendezvous is not False
 
-    def _insert_arrival_acks(self, rounds: Sequence[Round]) -> Iterator[Round]:
+    def _insert_arrival_acks(self, rounds: Sequence[Round], *, with_ready_signals: bool = False) -> Iterator[Round]:
         """Yield each round, followed by a round of confirmations of arrival.
 
         The confirmations go to the senders that send to another rank next. A confirmation is an empty message (token):
         it reports that a message has arrived. Without tokens, the sender's second message takes half of its link from
         the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank that has
         to forward most is served first.
+
+        With `with_ready_signals`, each rank that sends to another rank in the next round also gets a token from this
+        target, which has then received everything of earlier rounds. A rank that is early therefore takes no share of
+        a downlink through which another rank still sends.
         """
         for number, transfers in enumerate(rounds, 1):
             yield transfers
@@ -61,8 +65,18 @@ class OptionalRendezvousCollective(Collective, ABC):
                 for t in transfers
                 if self.ranks_wait_for_tokens and _needs_arrival_ack(t, rounds[number:])
             )
+            if with_ready_signals and self.ranks_wait_for_tokens:
+                tokens += tuple(_make_ready_signals(transfers, rounds[number : number + 1]))
             if tokens:
                 yield tokens
+
+
+def _make_ready_signals(transfers: Round, next_rounds: Sequence[Round]) -> Iterator[Transfer]:
+    """Yield a token from each target of the next round to its source, if the source has not just sent to it."""
+    rank_pairs = {transfer.rank_pair for transfer in transfers}
+    for following in (transfer for next_round in next_rounds for transfer in next_round):
+        if following.rank_pair not in rank_pairs:
+            yield Transfer(following.target, following.source, following.first_chunk, following.stop_chunk, "token")
 
 
 def _needs_arrival_ack(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:

@@ -319,6 +319,24 @@ def test_partners_swap_only_when_both_are_ready(collective: Collective, ranks: i
                 )
 
 
+@pytest.mark.parametrize("ranks", [4, 6, 7, 9])
+@pytest.mark.parametrize("size", [2, 3])
+def test_hierarchical_rank_sends_to_a_new_peer_only_when_that_peer_has_received_everything_before(
+    ranks: int, size: int
+) -> None:
+    """A group that is ahead would otherwise use a downlink through which members of the other group still send."""
+    schedule = HierarchicalAllReduce(size=size).plan_transfers(ranks)
+    last_transfers: set[tuple[int, int]] = set()
+    tokens: set[tuple[int, int]] = set()
+    for transfers in schedule.rounds:
+        if all(transfer.kind == "token" for transfer in transfers):
+            tokens = {transfer.rank_pair for transfer in transfers}
+            continue
+        new_rank_pairs = {transfer.rank_pair for transfer in transfers} - last_transfers
+        assert not last_transfers or all((target, source) in tokens for source, target in new_rank_pairs)
+        last_transfers, tokens = {transfer.rank_pair for transfer in transfers}, set()
+
+
 @pytest.mark.parametrize(
     "collective", [BinomialTree(), HierarchicalCopyAllReduce(size=2), HierarchicalAllReduce(size=2)], ids=repr
 )
@@ -464,13 +482,15 @@ def test_schedule_sums_every_chunk_once_and_distributes_it_to_all_ranks(collecti
 @every_collective
 @any_ranks
 def test_every_message_of_a_rank_pair_has_a_unique_key(collective: Collective, ranks: int) -> None:
-    """The receiver identifies the messages of a sender by their kind and first chunk."""
-    names = Counter(
-        (t.rank_pair, t.kind, t.first_chunk) for t in collective.plan_transfers(ranks).transfers_of_all_rounds
-    )
-
-    assert set(names.values()) <= {1}
-    assert all(source != target for (source, target), _, _ in names)
+    """The receiver identifies the messages of a sender by their kind, first chunk and number."""
+    schedule = collective.plan_transfers(ranks)
+    for rank in range(ranks):
+        keys = Counter(
+            (operation.is_send, operation.peer_rank, operation.kind, operation.first_chunk, operation.message_number)
+            for operation in build_rank_schedule(schedule, rank, 64 * ranks, 64, 4).operations
+        )
+        assert set(keys.values()) <= {1}
+    assert all(source != target for source, target in schedule.sending_rank_pairs)
 
 
 TIMED = [member for member in EXAMPLES if getattr(member, "size", 2) == 2]  # groups of equal size

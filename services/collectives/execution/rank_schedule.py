@@ -3,13 +3,13 @@
 The schedule states which of them must be complete before another may start.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from services.collectives.base import Transfer, TransferKind, TransferSchedule
+from services.collectives.base import RankPair, Transfer, TransferKind, TransferSchedule
 from services.learning.layout import VectorRange
 
 
@@ -23,7 +23,7 @@ class RankSendOrReceive(NamedTuple):
     peer_rank: int
     kind: TransferKind
     first_chunk: int  # of the transfer
-    message_number: int  # within the transfer
+    message_number: int  # within the transfer; of tokens: among those from the same source to the same target
     piece_numbers: range
     prerequisites: tuple[int, ...]  # operations that must be complete before this one starts
     dependents: tuple[int, ...] = ()  # operations that have this one among their prerequisites
@@ -129,6 +129,7 @@ class _RankOpsBuilder:
         self._max_entries = max_entries
         self._piece_sizes = [piece.size for pieces in pieces_by_chunk for piece in pieces]
         self._first_piece_by_chunk = list(accumulate(map(len, pieces_by_chunk), initial=0))
+        self._token_counts: Counter[RankPair] = Counter()  # (source, target) -> tokens so far
         self._last_receive_by_piece: dict[int, int] = {}  # piece -> last operation that changed it
         self._sends_since_receive: defaultdict[int, set[int]] = defaultdict(set)  # piece -> sends since that operation
         self._previous_round: set[int] = set()  # sends of the last round that had any, and tokens received since
@@ -175,8 +176,14 @@ class _RankOpsBuilder:
     def _append_send_recv(
         self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisite_operations: set[int]
     ) -> int:
-        """Append the send or receive of one message, and return the index of this operation."""
+        """Append the send or receive of one message, and return the index of this operation.
+
+        Two tokens between the same ranks may concern the same chunk, so tokens have numbers of their own.
+        """
         is_send = transfer.source == self._rank
+        if transfer.kind == "token":
+            message_number = self._token_counts[transfer.rank_pair]
+            self._token_counts[transfer.rank_pair] += 1
         peer = transfer.target if is_send else transfer.source
         needs = tuple(sorted(prerequisite_operations))
         self.operations.append(
