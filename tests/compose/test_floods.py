@@ -82,6 +82,18 @@ def test_a_link_that_no_peers_can_fill_is_probed_by_all_of_them() -> None:
     assert "its peers can send 800 Mbit/s in total" in probes["server-0 uplink"].describe_rate_mismatch(1e8, 1.0)
 
 
+def test_each_sender_sends_little_more_than_its_own_link_can_carry() -> None:
+    """Packets that suit the sum of all senders arrive in bursts from each; such a probe measured 6 % too much."""
+    strategies = {"ps": {"kind": "parameter_server", "servers": 1}}
+    servers = {"server": {"uplink": "1gbit", "downlink": "1gbit"}}
+    plan = make_test_plan(4, LINKS_100_MBIT, servers, strategies=strategies, dilation=8.0)
+
+    (downlink,) = (probe for probe in plan_rate_probes(plan).probes if probe.name == "server-0 downlink")
+
+    assert downlink.rate_bps == pytest.approx(4 * 12.5e6)
+    assert downlink.max_send_rate_per_flow_bps == pytest.approx(1.5 * 12.5e6)
+
+
 def test_a_limit_shared_by_senders_counts_once() -> None:
     """Two workers in the server's rack send 100 Mbit/s each; the other two share an uplink of 150 Mbit/s."""
     strategies = {"ps": {"kind": "parameter_server", "servers": 1}}
@@ -205,6 +217,6 @@ def test_the_slowest_rate_on_the_path_decides_the_time_of_a_message() -> None:
 
 
 def test_a_rate_mismatch_is_reported_in_units_of_the_scenario() -> None:
-    probe = RateProbe(name="x", limits=(), flows=(), rate_bps=10e6)
+    probe = RateProbe(name="x", limits=(), flows=(), rate_bps=10e6, max_flow_bps=10e6)
 
     assert "declared 100 Mbit/s, but 50 Mbit/s arrived" in probe.describe_rate_mismatch(5e6, 10.0)
