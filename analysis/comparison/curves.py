@@ -15,7 +15,7 @@ from analysis.reading.run_table import RunLogTables
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from analysis.statistics.efficiency import ScalingEfficiency
-from analysis.statistics.intervals import Interval, percentile_interval
+from analysis.statistics.intervals import Interval
 from services.schema.errors import UserError
 
 
@@ -121,13 +121,13 @@ def _make_compared_point(point: SpeedupPoint, base_worker_count: int) -> Compare
 
 
 def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedupCurve:
-    first, draws = series.points[0], series.bootstrap_speedups()
+    first, intervals = series.points[0], series.speedup_intervals()
     points = tuple(
         ComparedSpeedupPoint(
             workers=size.accelerators,
             relative_workers=size.accelerators / first.accelerators,
             factors=factors,
-            speedup_ci=percentile_interval(draws[:, index]),
+            speedup_ci=intervals[index],
             seconds=60 * size.minutes,
             seconds_ci=None,
             runs=size.runs,

@@ -18,7 +18,7 @@ from analysis.mlperf.references import MIXED_SUBMITTER_AND_SOFTWARE
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import ScalingEfficiency, compute_efficiency
-from analysis.statistics.intervals import DRAWS
+from analysis.statistics.intervals import DRAWS, MAX_LOG_NOISE, Interval, percentile_interval
 from services.schema.component import FrozenRecord
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
@@ -111,17 +111,32 @@ class ScalingSeries:
         """Return the speedups of simulated repeats, for confidence intervals.
 
         This is a parametric bootstrap. The array has shape (draws, sizes). A series does not contain the times of
-        single runs. The simulated time of a size, base included, is the olympic mean of `runs` log-normal times with
-        the relative spread `run_spread`.
+        single runs. The simulated time of a size, base included, is the olympic mean of `runs` log-normal times, whose
+        relative spread is drawn around `run_spread`: with few runs, the spread itself is uncertain. Sizes with a single
+        run have NaN, and so do all sizes if the base has a single run.
         """
-        most = max(size.runs for size in self.points)
-        noise = np.random.default_rng(0).standard_normal((DRAWS, len(self.points), most))
-        means = [
-            olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
+        generator, most = np.random.default_rng(0), max(size.runs for size in self.points)
+        noise = generator.standard_normal((DRAWS, len(self.points), most))
+        log_times = [
+            _draw_run_spreads(size, generator)[:, None] * noise[:, index, : size.runs]
             for index, size in enumerate(self.points)
         ]
+        means = [olympic_mean(np.exp(np.clip(logs, -MAX_LOG_NOISE, MAX_LOG_NOISE))) for logs in log_times]
         seconds = np.stack(means, axis=1) * self.scaling_law_fit_data["seconds"]
         return np.asarray(seconds[:, :1] / seconds)
+
+    def speedup_intervals(self) -> tuple[Interval | None, ...]:
+        """Return the 95 % interval of the speedup at each size; None where a size or the base has a single run."""
+        columns = self.bootstrap_speedups().T
+        return tuple(percentile_interval(draws) if np.isfinite(draws).all() else None for draws in columns)
+
+
+def _draw_run_spreads(size: ScalingPoint, generator: np.random.Generator) -> Floats:
+    """Return plausible relative spreads of the runs of a size, as for the standard deviation of normal numbers."""
+    if size.runs == 1:
+        return np.full(DRAWS, np.nan)
+    degrees_of_freedom = size.runs - 1
+    return np.asarray(size.run_spread * np.sqrt(degrees_of_freedom / generator.chisquare(degrees_of_freedom, DRAWS)))
 
 
 def describe_submitters_and_software(all_scaling_series: Collection[ScalingSeries]) -> str:

@@ -3,10 +3,12 @@
 The check finds out whether every trial is possible.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any, TypeAlias
@@ -14,19 +16,21 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from compose.scenario_files.overrides import override_scenario_values
+from compose.scenario_files.planned_trials import (
+    find_late_events,
+    find_link_slower_than_timeout,
+    find_too_frequent_random_events,
+)
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
-from services.cluster.cluster import cluster_node_names
-from services.cluster.events import find_too_frequent_events
-from services.plan import random_event_horizon_s
-from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
+from services.scenario.scenario import LABEL_PATTERN, Scenario, TrialIdentity, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
-from services.schema.conflicts import KeyPath as Key
 from services.schema.errors import UserError, os_error_cause
 
 SHIPPED_FOLDER = Path(__file__).with_name("shipped").resolve()  # in a checkout a link to `scenarios/`
+NAMES_OF_COPIES = ("scenario", "resolved")  # of the scenario files in a run folder
 MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
 
 # Name of a shipped scenario, path of a scenario file, content of a scenario file as Python values, or loaded scenario.
@@ -118,11 +122,15 @@ def decode_scenario_text(
         ScenarioError: the scenario is invalid; the message lists every problem.
         UserError: a setting has a wrong path.
     """
-    document = override_scenario_values(scenario_text.parse(), settings or {})
+    declared_document = scenario_text.parse()
+    document = override_scenario_values(declared_document, settings or {})
     scenario = _decode_scenario(document)
-    problems = _find_sweep_problems(scenario, document, engine or scenario.engine)
-    if problems := problems or _find_too_frequent_events(scenario, document):
+    find_key_conflicts = partial(_find_key_conflicts, engine_name=engine or scenario.engine)
+    problems = _find_problems_of_trials(scenario, document, find_key_conflicts)
+    if problems := [*_find_unequal_name(scenario_text, declared_document), *problems]:
         raise ScenarioError(problems)
+    if problems := _find_problems_of_planned_trials(scenario, document):
+        raise ScenarioError(problems, more_checks_follow=False)
     return scenario
 
 
@@ -199,6 +207,19 @@ def _path_relative_to_cwd(path: Path) -> str:
     return str(path)
 
 
+def _find_unequal_name(scenario_text: ScenarioText, document: YamlDocument) -> Iterator[ScenarioProblem]:
+    """Yield a problem if the name in a scenario file is not that of the file.
+
+    Results are stored under the name in the file, so those of an edited copy would lie among those of the original.
+    """
+    stem, name = Path(scenario_text.origin).stem, document.data.get("name")
+    if scenario_text.is_file and name is not None and name != stem and stem not in NAMES_OF_COPIES:
+        message = f"{name} differs from the name of the file; rename the file to {name}.yaml"
+        if re.fullmatch(LABEL_PATTERN, stem):
+            message += f", or write name: {stem}"
+        yield ScenarioProblem(document.find_position_of_key(("name",)), "name", message)
+
+
 def _decode_scenario(scenario_yaml: YamlDocument) -> Scenario:
     """Decode a scenario document into a Scenario.
 
@@ -220,17 +241,19 @@ def _describe_key_conflict(key_conflict: KeyConflict, scenario_yaml: YamlDocumen
     return ScenarioProblem(scenario_yaml.find_position_of_key(path), ".".join(map(str, path)), key_conflict.message)
 
 
-def _find_sweep_problems(
-    scenario: Scenario, scenario_yaml: YamlDocument, engine_name: str | None
+def _find_problems_of_trials(
+    scenario: Scenario,
+    scenario_yaml: YamlDocument,
+    find_conflicts: Callable[[Scenario, TrialIdentity], Iterable[KeyConflict]],
 ) -> list[ScenarioProblem]:
-    """Check the trial of every combination of swept values, and return all problems.
+    """Check the trial of every combination of swept values with `find_conflicts`, and return all problems.
 
     If only some combinations have a problem, the message of the problem names the first such combination.
     """
     choices = [choice for choice in scenario.all_trial_identities() if choice.repeat == 0]
     choices_by_conflict: dict[KeyConflict, list[TrialIdentity]] = defaultdict(list)
     for choice in choices:
-        for conflict in _find_key_conflicts(scenario, choice, engine_name):
+        for conflict in find_conflicts(scenario, choice):
             choices_by_conflict[conflict].append(choice)
     return [
         _describe_sweep_conflict(
@@ -268,26 +291,15 @@ def _find_missing_throughput(trial: TrialSpec) -> Iterator[KeyConflict]:
         yield KeyConflict(("cluster", "worker", "throughput"), message)
 
 
-def _find_too_frequent_events(scenario: Scenario, scenario_yaml: YamlDocument) -> list[ScenarioProblem]:
-    """Return a problem for each random event that would occur too often.
+def _find_problems_of_planned_trials(scenario: Scenario, scenario_yaml: YamlDocument) -> list[ScenarioProblem]:
+    """Return the problems that only predictions for the trials of a valid scenario show."""
+    conflicts = [*find_too_frequent_random_events(scenario), *find_late_events(scenario)]
+    problems = [_describe_sweep_conflict(conflict, scenario, scenario_yaml, {}) for conflict in conflicts]
+    return problems + _find_problems_of_trials(scenario, scenario_yaml, _find_slow_link)
 
-    Each event is checked in the longest trial that has the event.
-    """
-    swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.swept_key_paths(name)]
-    has_random_events = any(event.at.random for event in scenario.events)
-    if not has_random_events and not any(path.startswith("events") for path in swept_paths):
-        return []
-    longest: dict[Key, tuple[float, KeyConflict]] = {}  # key -> duration of the longest trial, its conflict
-    for choice in (choice for choice in scenario.all_trial_identities() if choice.repeat == 0):
-        events, trial = Scenario.decode(scenario.document_with_swept_values(choice)).events, scenario.trial(choice)
-        if not any(event.at.random for event in events):
-            continue
-        duration_s = random_event_horizon_s(trial)
-        node_names = cluster_node_names(trial.scenario.cluster.workers, trial.strategy.training_phases().server_count)
-        for conflict in find_too_frequent_events(events, duration_s, node_names):
-            longest[conflict.key_path] = max(longest.get(conflict.key_path, (0.0, conflict)), (duration_s, conflict))
-    conflicts = (KeyConflict(("events", *path), message) for _, (path, message) in longest.values())
-    return [_describe_sweep_conflict(conflict, scenario, scenario_yaml, {}) for conflict in conflicts]
+
+def _find_slow_link(scenario: Scenario, trial_identity: TrialIdentity) -> list[KeyConflict]:
+    return list(find_link_slower_than_timeout(scenario.trial(trial_identity)))
 
 
 def _describe_sweep_conflict(

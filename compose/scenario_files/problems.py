@@ -30,12 +30,19 @@ class ScenarioProblem(NamedTuple):
         return ": ".join(str(part) for part in self if part)
 
 
+MORE_CHECKS_TEXT = "more problems may follow: some checks start only after these are corrected"
+
+
 class ScenarioError(UserError):
     """Error for a scenario that is not valid.
 
     The message has one line for each problem, in the order of the file.
     """
 
-    def __init__(self, problems: Iterable[ScenarioProblem]) -> None:
+    def __init__(self, problems: Iterable[ScenarioProblem], *, more_checks_follow: bool = True) -> None:
+        """Create the error for all problems that one stage of the checks has found.
+
+        With `more_checks_follow`, the last line of the message says that later checks have not started.
+        """
         self.problems = tuple(sorted(set(problems)))
-        super().__init__("\n".join(map(str, self.problems)))
+        super().__init__("\n".join([*map(str, self.problems), *([MORE_CHECKS_TEXT] if more_checks_follow else [])]))

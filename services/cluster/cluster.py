@@ -1,6 +1,7 @@
 """The emulated cluster as a scenario declares it: workers, servers and the links between them."""
 
 from collections.abc import Iterator
+from math import inf
 from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
@@ -145,8 +146,17 @@ class Cluster(FrozenRecord):
 
         The link may be that of a worker, of a pair of nodes, or of the topology.
         """
+        return any(self._worker_link_rates_bps())
+
+    @property
+    def slowest_link_bps(self) -> float:
+        """Lowest rate in bit/s that the scenario declares for any link, inf without declared rates."""
+        servers_bps = _find_link_rates(self.server.with_link_profile_values.model_dump())
+        return min((*self._worker_link_rates_bps(), *servers_bps), default=inf)
+
+    def _worker_link_rates_bps(self) -> Iterator[float]:
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
-        return any(_find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
+        return _find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)])
 
     def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:
         """Yield a `KeyConflict` for every reference to a worker or server that the cluster lacks.
@@ -189,7 +199,7 @@ def cluster_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
     return (*(f"worker-{rank}" for rank in range(worker_count)), *(f"server-{rank}" for rank in range(server_count)))
 
 
-def _find_link_rates(link_settings: object) -> Iterator[object]:
+def _find_link_rates(link_settings: object) -> Iterator[float]:
     """Yield every link rate in nested dicts and lists.
 
     Link rates are the values of the keys `uplink`, `downlink` and `rate` that are not None.

@@ -39,7 +39,8 @@ from services.schema.units import Duration
 from services.strategies import AnyStrategy, ScenarioSizes
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+LABEL_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
+Label: TypeAlias = Annotated[str, Field(pattern=LABEL_PATTERN)]
 AUTO: Literal["auto"] = "auto"
 Dilation: TypeAlias = Annotated[  # discriminated by type, so that the error of a wrong number does not mention "auto"
     Annotated[float, Field(ge=1, le=MAX_DILATION), Tag("number")] | Annotated[Literal["auto"], Tag("word")],

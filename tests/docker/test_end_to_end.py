@@ -95,9 +95,9 @@ def test_the_measured_step_time_agrees_with_the_closed_form(
     Workers of a server may be faster than the closed form: the worker that is answered first computes while the server
     answers the others.
     """
-    (tmp_path / "big.yaml").write_text(LARGE_MODEL_SCENARIO)
+    (tmp_path / "step-time.yaml").write_text(LARGE_MODEL_SCENARIO)
 
-    trial = run_trial("docker", tmp_path / "big.yaml", strategy, cluster__workers=workers)
+    trial = run_trial("docker", tmp_path / "step-time.yaml", strategy, cluster__workers=workers)
 
     steps = [
         step for step in trial.rows("worker-0", "node_steps") if step["samples"] == trial.plan.batch // int(workers)

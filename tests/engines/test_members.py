@@ -143,7 +143,7 @@ def test_every_part_of_a_server_changes_the_result_of_a_trial(run_trial: RunTria
             digests = [
                 simulated_digest(
                     run_trial,
-                    tmp_path / f"{trial_index}-{part.kind}.yaml",
+                    tmp_path / f"{trial_index}-{part.kind}" / "members.yaml",
                     parameter_server_strategy({**settings, key: part}),
                 )
                 for part in (settings[key], default_part)
@@ -155,6 +155,7 @@ def test_every_part_of_a_server_changes_the_result_of_a_trial(run_trial: RunTria
 
 def simulated_digest(run_trial: RunTrial, scenario: Path, strategy: Strategy) -> str:
     """Return the digest of the final parameters in virtual time."""
+    scenario.parent.mkdir()
     scenario.write_text(yaml.safe_dump(scenario_document(strategy)))
     return str(run_trial("simulated", scenario, "it").params_sha256)
 

@@ -59,6 +59,38 @@ def test_a_file_name_that_is_too_long_is_rejected_with_the_reason() -> None:
         find_scenario(f"{'a' * 5000}.yaml")
 
 
+@pytest.mark.parametrize(
+    ("file_name", "advice"),
+    [
+        ("mine.yaml", "rename the file to yours.yaml, or write name: mine"),
+        ("My own.yaml", "rename the file to yours.yaml"),
+    ],
+)
+def test_a_name_that_differs_from_the_file_is_rejected_with_the_line(
+    file_name: str, advice: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """The results of an edited copy would lie among those of the original scenario."""
+    path = tmp_path / file_name
+    smoke = (pytestconfig.rootpath / "scenarios" / "smoke.yaml").read_text()
+    path.write_text(smoke.replace("name: smoke", "name: yours"))
+
+    with pytest.raises(ScenarioError) as raised:
+        load_scenario(path)
+
+    (problem,) = raised.value.problems
+    assert problem.message == f"yours differs from the name of the file; {advice}"
+    assert problem.position.line
+
+
+def test_copies_in_run_folders_and_settings_may_have_another_name(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """A run folder contains its scenario under a fixed name; `--set name=…` files a run under another name."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text((pytestconfig.rootpath / "scenarios" / "smoke.yaml").read_text())
+
+    assert load_scenario(path).name == "smoke"
+    assert load_scenario("smoke", {"name": "other"}).name == "other"
+
+
 def test_a_file_with_another_encoding_is_rejected_with_the_line(tmp_path: Path) -> None:
     """An editor may save Latin-1; the user searches for the character."""
     path = tmp_path / "mine.yaml"

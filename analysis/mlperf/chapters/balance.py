@@ -111,7 +111,8 @@ def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> l
 
 def _choose_accelerator_counts(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
     counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.compute_efficiencies()])
-    return choose_worker_counts(counts, counts[0], speedup, series.bootstrap_speedups())
+    draws = series.bootstrap_speedups()
+    return choose_worker_counts(counts, counts[0], speedup, draws if np.isfinite(draws).all() else None)
 
 
 def _choose_counts_by_law(series: ScalingSeries, law_fit: LawFit) -> tuple[ChosenWorkerCount, ...]:

@@ -12,7 +12,7 @@ from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number, join_names
-from analysis.statistics.intervals import percentile_interval
+from analysis.statistics.intervals import Interval
 
 COLUMNS = (
     TableColumn("workload", "workload"),
@@ -76,7 +76,7 @@ def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> st
 
 
 def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
-    draws = series.bootstrap_speedups()
+    intervals = series.speedup_intervals()
     return [
         {
             "benchmark": series.benchmark,
@@ -87,7 +87,7 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
             "accelerators": size.accelerators,
             "minutes": size.minutes,
             "speedup": size_factors.speedup,
-            "speedup_ci": "{} to {}".format(*map(format_number, percentile_interval(draws[:, index]))),
+            "speedup_ci": _format_interval(intervals[index]),
             "efficiency": size_factors.efficiency,
             "hardware": size_factors.hardware,
             "statistical": size_factors.statistical,
@@ -98,3 +98,7 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
         for index, (size, size_factors) in enumerate(zip(series.points, series.compute_efficiencies(), strict=True))
         if index
     ]
+
+
+def _format_interval(interval: Interval | None) -> str:
+    return "{} to {}".format(*map(format_number, interval)) if interval else "not measured"

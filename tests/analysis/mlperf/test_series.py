@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import stdtrit
 
 from analysis.figures.drawing.style import figure_style_context
 from analysis.laws import CriticalBatchLaw, TrainingTimeLaw
@@ -96,10 +97,20 @@ def test_the_uncertainty_of_every_size_comes_from_its_own_runs() -> None:
     """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64, so the base does not stand for others."""
     (ssd,) = (series for series in read_shipped_series() if series.benchmark == "ssd")
 
-    spreads = np.log(ssd.bootstrap_speedups()).std(axis=0)
+    middle_halves = np.subtract(*np.percentile(np.log(ssd.bootstrap_speedups()), [75, 25], axis=0)) / 2
 
-    own = [size.run_spread / np.sqrt(size.runs) for size in ssd.points]
-    assert spreads == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.15)
+    own = [stdtrit(size.runs - 1, 0.75) * size.run_spread / np.sqrt(size.runs) for size in ssd.points]
+    assert middle_halves == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.2)
+
+
+def test_no_interval_is_given_for_the_speedup_of_a_single_run() -> None:
+    """The spread of a single run is unknown, and that of a base belongs to every speedup."""
+    bert = SERIES["bert"]
+    single = [point.model_copy(update={"runs": 1}) for point in bert.points]
+
+    assert replace(bert, points=(*bert.points[:-1], single[-1])).speedup_intervals()[-1] is None
+    assert replace(bert, points=(*bert.points[:-1], single[-1])).speedup_intervals()[-2] is not None
+    assert set(replace(bert, points=(single[0], *bert.points[1:])).speedup_intervals()) == {None}
 
 
 def test_512_and_more_accelerators_are_predicted_from_64_with_calibrated_bands() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from analysis.mlperf.series import ScalingPoint, ScalingSeries
+from analysis.statistics.centre import olympic_mean
 from analysis.statistics.intervals import (
     confidence_interval,
     draw_mean_times,
@@ -101,6 +103,33 @@ def test_intervals_of_times_that_were_rounded_up_contain_the_true_ratio(runs: in
 
 def lognormal(generator: np.random.Generator, runs: int) -> Times:
     return np.exp(0.02 * generator.standard_normal(runs))
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 10])
+@for_each_distribution
+def test_intervals_of_speedups_in_an_mlperf_series_contain_the_true_speedup(draw: DrawTimes, runs: int) -> None:
+    """A series contains the olympic mean and the spread of the runs of a size; the smallest published sizes ran 3."""
+    generator = np.random.default_rng(runs)
+
+    def point(accelerators: int, minutes: Times) -> ScalingPoint:
+        mean = float(olympic_mean(minutes))
+        spread = float(minutes.std(ddof=1)) / mean
+        return ScalingPoint(
+            benchmark="bert",
+            accelerators=accelerators,
+            minutes=mean,
+            samples=1,
+            unit="samples",
+            batch=1,
+            run_spread=spread,
+            runs=runs,
+        )
+
+    def interval() -> tuple[float, float] | None:
+        points = (point(8, 2 * draw(generator, SPREAD, runs)), point(16, draw(generator, SPREAD, runs)))
+        return ScalingSeries(points).speedup_intervals()[1]
+
+    assert coverage(interval, true_value=2.0) >= LEAST_COVERAGE
 
 
 WORKERS, TRUE_SPEEDUPS = [1, 2, 4, 8, 16], np.array([1.0, 1.8, 2.9, 3.8, 4.2])
