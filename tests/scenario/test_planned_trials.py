@@ -27,7 +27,7 @@ def document(worker: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any
 
 
 def test_an_event_that_would_never_occur_is_rejected() -> None:
-    """Training ends within about ten seconds; a trial would run to its end before its report could tell."""
+    """Training ends within about ten seconds; a trial would run to its end before its report could show it."""
     expected = r"events.0.at.time: the event would never occur: training ends within \d+ s, even if it takes ten times"
     with pytest.raises(ScenarioError, match=expected):
         load_scenario(document(events=[LATE_SLOWDOWN]))
