@@ -111,8 +111,8 @@ def test_an_error_in_a_dict_names_its_keys() -> None:
     with pytest.raises(ensayo.ScenarioError) as caught:
         ensayo.load(wrong)
 
-    lines = str(caught.value).splitlines()
-    assert [line.split(": ")[:2] for line in lines] == [["scenario dict", "seed"], ["scenario dict", "worker"]]
+    problems = [str(problem).split(": ")[:2] for problem in caught.value.problems]
+    assert problems == [["scenario dict", "seed"], ["scenario dict", "worker"]]
 
 
 @pytest.mark.parametrize("settings", ["cluster.workers=4", ["cluster.workers=4"], {4: "cluster.workers"}])
