@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.fidelity.provenance import current_origin
+from benchmarks.fidelity.provenance import MeasurementOrigin, current_origin
 from benchmarks.markdown import markdown_row
 from benchmarks.transport import network_namespaces
 from benchmarks.transport.cases import (
@@ -32,7 +32,6 @@ from benchmarks.transport.cases import (
 )
 from benchmarks.transport.jobs import RankJob
 from benchmarks.transport.rank_processes import CallCost, VariantRanks, find_torch_interpreter, start_ranks
-from compose.calibration.capacity import HostFingerprint
 from compose.engines.local import LocalEngine
 from compose.runs.certificates import issue_certificates
 from compose.runs.interrupt import raise_on_first_stop_signal
@@ -44,7 +43,7 @@ TARGET_WORK_S, MAX_CALLS_PER_ROUND = 0.4, 40  # for one variant in one round
 MIN_CALL_WITHOUT_WARM_UP_S = 0.5  # calls that take longer need no warm-up call
 FIRST_PORT = 42_000
 TORCH_REQUIREMENT = "torch==2.13.0"
-TABLE_HEADER = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate", "measured")
+TABLE_HEADER = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate")
 TABLE_TOP = (TABLE_HEADER, ("---",) * len(TABLE_HEADER))
 
 
@@ -67,7 +66,7 @@ class MeasuredCase:
         return VariantComparison(self.case.gates_by_size[self.size_bytes].get(variant, {}), ratios)
 
     def table_rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield the cells of a table row for each variant, without the origin of the measurement."""
+        """Yield the cells of a table row for each variant."""
         for variant, costs in self.costs_by_variant.items():
             calls_ms = [1e3 * cost.seconds for cost in costs]
             spread = f"{median(calls_ms):.3g} ({min(calls_ms):.3g} - {max(calls_ms):.3g})"
@@ -89,7 +88,7 @@ def main() -> int:
     """Measure the selected rows, print the table and write the page if --write is given. Return the exit code.
 
     Returns:
-        0 if all gates hold, 1 if a gate does not hold, 2 if a row name is unknown.
+        0 if all gates hold, 1 if a gate does not hold, 2 if a row name is unknown or no page can be written.
     """
     arguments = _parse_arguments()
     row_names = [name for name in arguments.rows.split(",") if name] or list(CASES_BY_ROW)
@@ -98,6 +97,9 @@ def main() -> int:
         return 2
     torch_interpreter, rounds = find_torch_interpreter(arguments.torch), max(arguments.rounds, MIN_ROUNDS)
     origin = current_origin(LocalEngine())
+    if arguments.write and (reason := unwritable_page_reason(row_names, origin)):
+        sys.stderr.write(f"--write: {reason}\n")
+        return 2
     sys.stdout.write("\n".join(map(markdown_row, TABLE_TOP)) + "\n")
     table_lines: list[str] = []
     measured_cases, left_out = [], []
@@ -108,35 +110,31 @@ def main() -> int:
                     left_out.append(f"Not measured: {name}; {reason}.")
                     continue
                 new_cases = _measure_case(name, case, rounds, torch_interpreter)
-                new_rows = ((*row, str(origin)) for measured in new_cases for row in measured.table_rows())
-                new_lines = list(map(markdown_row, new_rows))
+                new_lines = [markdown_row(row) for measured in new_cases for row in measured.table_rows()]
                 measured_cases += new_cases
                 table_lines += new_lines
                 sys.stdout.write("\n".join(new_lines) + "\n")
     remarks = ["", *_page_remarks(torch_interpreter), *dict.fromkeys(left_out)]
     sys.stdout.write("\n".join(remarks) + "\n")
     if arguments.write:
-        write_page(RESULTS_PAGE, _machine_sentence(arguments.write, origin.host), table_lines, remarks)
+        write_page(RESULTS_PAGE, _origin_sentences(arguments.write, origin), table_lines, remarks)
     marks = (
         measured.compare_variant(name).gate_mark for measured in measured_cases for name in measured.costs_by_variant
     )
     return int("NOT OK" in marks)
 
 
-def write_page(page_path: Path, machine_sentence: str, table_lines: Sequence[str], remarks: Sequence[str]) -> None:
-    """Write the results page: new table lines, and the page's lines of other rows if they are of the same machine."""
-    old_lines = page_path.read_text(encoding="utf-8").splitlines() if page_path.exists() else []
-    kept_rows = CASES_BY_ROW.keys() - {_row_name(line) for line in table_lines}
-    kept = [line for line in old_lines if _row_name(line) in kept_rows] if machine_sentence in old_lines else []
-    all_lines = sorted((*kept, *table_lines), key=lambda line: [*CASES_BY_ROW].index(_row_name(line)))
-    text = "\n".join((*map(markdown_row, TABLE_TOP), *all_lines, *remarks))
-    page_path.write_text(f"# What `make bench-transport` printed\n\n{machine_sentence}\n\n{text}\n", encoding="utf-8")
+def unwritable_page_reason(row_names: Sequence[str], origin: MeasurementOrigin) -> str | None:
+    """Return why these measurements cannot be published: a page has all rows, of one commit; None if they can."""
+    if missing := CASES_BY_ROW.keys() - set(row_names):
+        return f"the page needs all rows; missing: {', '.join(sorted(missing))}"
+    return None if origin.is_one_commit else f"the page needs a checkout without changes; this one is {origin.commit}"
 
 
-def _row_name(table_line: str) -> str:
-    """Return the row name of a line of the table; empty if the line does not belong to the table."""
-    cells = [cell.strip() for cell in table_line.split("|")]
-    return cells[2] if len(cells) == len(TABLE_HEADER) + 2 else ""
+def write_page(page_path: Path, origin_sentences: str, table_lines: Sequence[str], remarks: Sequence[str]) -> None:
+    """Write the results page: where and when it was measured, the table and the remarks."""
+    text = "\n".join((*map(markdown_row, TABLE_TOP), *table_lines, *remarks))
+    page_path.write_text(f"# What `make bench-transport` printed\n\n{origin_sentences}\n\n{text}\n", encoding="utf-8")
 
 
 def format_size(byte_count: int) -> str:
@@ -213,8 +211,12 @@ def _page_remarks(torch_interpreter: str | None) -> Iterator[str]:
         yield f"gloo was not measured: `TORCH=1 make bench-transport` installs {TORCH_REQUIREMENT} in .venv-torch."
 
 
-def _machine_sentence(machine_name: str, host: HostFingerprint) -> str:
-    return f"Machine: {machine_name} ({host.cpu}, {host.cores} cores, Linux {host.kernel})."
+def _origin_sentences(machine_name: str, origin: MeasurementOrigin) -> str:
+    host = origin.host
+    return (
+        f"Machine: {machine_name} ({host.cpu}, {host.cores} cores, Linux {host.kernel}, {host.engine}). "
+        f"Commit {origin.commit}, measured from {origin.date}."
+    )
 
 
 def _parse_arguments() -> argparse.Namespace:

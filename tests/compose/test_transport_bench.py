@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.transport.__main__ import DEFAULT_ROUNDS, TARGET_WORK_S, MeasuredCase, write_page
+from benchmarks.fidelity.provenance import MeasurementOrigin
+from benchmarks.transport.__main__ import DEFAULT_ROUNDS, TARGET_WORK_S, MeasuredCase, unwritable_page_reason
 from benchmarks.transport.cases import BARE, CASES_BY_ROW, GLOO, RAW, TEXTBOOK, TransportCase
 from benchmarks.transport.jobs import RankJob, RankOperation
 from benchmarks.transport.network_namespaces import RankNetwork
 from benchmarks.transport.rank_processes import CallCost, start_ranks
+from compose.calibration.capacity import HostFingerprint
 from compose.runs.certificates import issue_certificates
 from services.schema.errors import HostError
 from services.transport.data_planes import DATA_PLANES
@@ -105,22 +107,23 @@ def test_gates_relative_to_gloo_are_not_judged_without_gloo() -> None:
     assert [line[0] for line in case_without_gloo.table_rows()] == ["not judged"]
 
 
-def test_a_page_keeps_other_rows_that_were_measured_on_the_same_machine(tmp_path: Path) -> None:
-    """Measuring one row again loses no other row; rows keep their order."""
-    page = tmp_path / "transport.md"
-    pair, unshaped, pair_again = (
-        f"| {' | '.join(('ok', name, *(['-'] * 7), origin))} |"
-        for name, origin in (("pair", "a, 1"), ("unshaped", "a, 1"), ("pair", "b, 2"))
-    )
+@pytest.mark.parametrize(
+    ("row_names", "commit", "reason"),
+    [
+        (["pair"], "1234567", "the page needs all rows; missing: "),
+        (list(CASES_BY_ROW), "1234567+dirty", "the page needs a checkout without changes"),
+        (list(CASES_BY_ROW), "no checkout", "the page needs a checkout without changes"),
+        (list(CASES_BY_ROW), "1234567", None),
+    ],
+)
+def test_a_page_has_all_rows_of_one_commit(row_names: list[str], commit: str, reason: str | None) -> None:
+    """A page with rows of several commits, or of unknown code, describes no version of Ensayo."""
+    host = HostFingerprint(cpu="a CPU", cores=2, kernel="6.1", engine="grpcio 1.0")
 
-    def written_rows(machine: str, *lines: str) -> list[str]:
-        write_page(page, machine, lines, ["", "Remark."])
-        return [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ok")]
+    given_reason = unwritable_page_reason(row_names, MeasurementOrigin(commit=commit, date="2026-11-24", host=host))
 
-    assert written_rows("Machine: one.", pair, unshaped) == [unshaped, pair]
-    assert written_rows("Machine: one.", pair_again) == [unshaped, pair_again]
-    assert page.read_text(encoding="utf-8").count("Remark.") == 1
-    assert written_rows("Machine: another.", pair_again) == [pair_again]
+    assert (given_reason or "").startswith(reason or "")
+    assert (given_reason is None) == (reason is None)
 
 
 def test_the_whole_benchmark_takes_less_than_fifteen_minutes() -> None:
