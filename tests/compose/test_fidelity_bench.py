@@ -188,8 +188,8 @@ def test_the_page_has_only_rows_of_one_commit_and_lists_the_others(runner: Bench
     text = runner.page.read_text()
     assert saved_rows(runner.page.with_suffix(".json")) == ["done"]
     assert (
-        "Machine: mine (a, 2 cores, Linux b, Docker c). All rows were measured by commit abcdef0. The rows started from "
-        "2026-01-01T00:00+00:00 to 2026-01-01T00:00+00:00 (UTC); measuring took 0 minutes."
+        "Machine: mine (a, 2 cores, Linux b, Docker c). All rows were measured by commit abcdef0. The rows started "
+        "from 2026-01-01T00:00+00:00 to 2026-01-01T00:00+00:00 (UTC); measuring took 0 minutes."
     ) in text
     assert text.endswith("\nNot measured: failed, missed, older, dirty, elsewhere.\n")
 
