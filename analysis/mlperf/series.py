@@ -112,8 +112,8 @@ class ScalingSeries:
 
         This is a parametric bootstrap. The array has shape (draws, sizes). A series does not contain the times of
         single runs. The simulated time of a size, base included, is the olympic mean of `runs` log-normal times, whose
-        relative spread is drawn around `run_spread`: with few runs, the spread itself is uncertain. Sizes with a single
-        run have NaN, and so do all sizes if the base has a single run.
+        relative spread is drawn around `run_spread`: with few runs, the spread itself is uncertain. The
+        speedups of a size with a single run are NaN, and so are all speedups if the base has a single run.
         """
         generator, most = np.random.default_rng(0), max(size.runs for size in self.points)
         noise = generator.standard_normal((DRAWS, len(self.points), most))
@@ -132,7 +132,10 @@ class ScalingSeries:
 
 
 def _draw_run_spreads(size: ScalingPoint, generator: np.random.Generator) -> Floats:
-    """Return plausible relative spreads of the runs of a size, as for the standard deviation of normal numbers."""
+    """Return `DRAWS` possible true spreads, given the measured spread of few runs (chi-square distribution).
+
+    They are NaN for a single run.
+    """
     if size.runs == 1:
         return np.full(DRAWS, np.nan)
     degrees_of_freedom = size.runs - 1

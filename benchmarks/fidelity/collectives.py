@@ -103,8 +103,11 @@ def _summarise_collectives(
         gate = FidelityGate(median_off=size.max_ratio_error)
         if reason := each.plan.predicted.inapplicable_reason:
             what, gate = f"{what}, which does not apply: {reason}", FidelityGate()
-        yield measurement_of_trials(what, "ratio", 1.0, each.values, gate, [each])
-    what = f"{title}: pairs of collectives, predicted a tenth apart, that containers rank the other way"
+        yield measurement_of_trials(what, "", 1.0, each.values, gate, [each])
+    what = (
+        f"{title}: pairs of collectives whose predicted times differ by at least 10 %, and whose measured order is the "
+        "opposite"
+    )
     yield _count_measurement(what, "pairs", _count_misranked_pairs(measured))
     samples = [sample for each in measured for sample in each.samples]
     what = f"{title}: trials that failed or whose verdict is not valid"

@@ -43,5 +43,5 @@ def measure_cpu_quotas(engine: DockerEngine, rounds: int) -> list[FidelityMeasur
 
 def _step_measurement(description: str, relative_steps: list[float], gate: FidelityGate) -> FidelityMeasurement:
     return FidelityMeasurement(
-        what=description, unit="x wanted", declared=1.0, samples=tuple(relative_steps), gate=gate
+        what=description, unit="times the requested step", declared=1.0, samples=tuple(relative_steps), gate=gate
     )

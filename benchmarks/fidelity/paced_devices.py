@@ -49,14 +49,14 @@ def _step_measurements(worker_count: int, rounds_of_steps: list[RelativeSteps]) 
     return [
         FidelityMeasurement(
             what=f"{workers}, mean step",
-            unit="x declared",
+            unit="times the declared step",
             declared=1.0,
             samples=means,
             gate=FidelityGate(median_off=0.02),
         ),
         FidelityMeasurement(
             what=f"{workers}, step at the 95th percentile",
-            unit="x declared",
+            unit="times the declared step",
             declared=1.0,
             samples=slowest,
             gate=FidelityGate(at_most=1.05),

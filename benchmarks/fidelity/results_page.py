@@ -5,15 +5,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.fidelity.provenance import MeasurementOrigin
-from benchmarks.fidelity.row import FidelityMeasurement, RowOutcome
+from benchmarks.fidelity.row import FidelityMeasurement, RowOutcome, append_unit
 from benchmarks.markdown import markdown_table
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "fidelity.md"
-TABLE_HEADER = ("", "what", "declared", "achieved, median (range)", "error", "gate", "samples", "trials")
+TABLE_HEADER = ("", "what", "declared", "achieved, median (range)", "error", "limit", "samples", "trials")
+MIN_DIGITS, MAX_DIGITS = 4, 9  # significant digits of samples
 RULES = (
-    "Every measurement has a fixed number of samples, and every sample counts. A trial that failed or whose verdict is "
-    "not valid is counted in the last column and was not run again: the repeats of disturbed trials (`attempts`) take "
-    "no part. Trials run at the dilation that `dilation: auto` chose on this host, except where two dilations are "
+    "Every measurement has a fixed number of samples, and every sample counts. The last column states how many trials "
+    "have a valid verdict, and why the others do not. No trial was repeated: the benchmark does not use the key "
+    "`attempts`. Trials run at the dilation that `dilation: auto` chose on this host, except where two dilations are "
     "compared."
 )
 
@@ -67,8 +68,8 @@ def _origin_sentences(machine_name: str, outcomes: Sequence[RowOutcome]) -> str:
     dates = [outcome.origin.date for outcome in outcomes]
     host = f"{origin.host.cpu}, {origin.host.cores} cores, Linux {origin.host.kernel}, Docker {origin.host.engine}"
     return (
-        f"Machine: {machine_name} ({host}). All rows were measured by commit {origin.commit}, from {min(dates)} to "
-        f"{max(dates)} (UTC), in {wall_s / 60:.0f} minutes."
+        f"Machine: {machine_name} ({host}). All rows were measured by commit {origin.commit}. The rows started from "
+        f"{min(dates)} to {max(dates)} (UTC); measuring took {wall_s / 60:.0f} minutes."
     )
 
 
@@ -81,11 +82,36 @@ def _table_rows(outcomes: Iterable[RowOutcome]) -> Iterator[tuple[str, ...]]:
 
 
 def _measurement_cells(measurement: FidelityMeasurement) -> tuple[str, ...]:
-    samples, unit = measurement.samples, measurement.unit
-    spread = f"{measurement.median_achieved:.4g} ({min(samples):.4g} - {max(samples):.4g}) {unit}" if samples else "–"
-    declared = f"{measurement.declared:.4g} {unit}" if measurement.declared else "–"
-    error = "–" if measurement.relative_error is None else f"{measurement.relative_error:+.2%}"
+    unit, digits = measurement.unit, _choose_digits(measurement)
+    declared = append_unit(f"{measurement.declared:.4g}", unit) if measurement.declared else "–"
+    error = "–" if measurement.relative_error is None else f"{measurement.relative_error:+.{digits - 2}%}"
     passed_mark = "ok" if measurement.gate.has_limits else ""
     mark = passed_mark if measurement.is_within_gate else "NOT OK"
     trial_text = measurement.trial_text.replace("|", "/").replace("\n", " ")
-    return mark, measurement.what, declared, spread, error, str(measurement.gate), str(len(samples)), trial_text
+    return (
+        *(mark, measurement.what, declared, _format_spread(measurement, digits), error),
+        *(measurement.gate.format_limits(unit), str(len(measurement.samples)), trial_text),
+    )
+
+
+def _format_spread(measurement: FidelityMeasurement, digits: int) -> str:
+    """Return the median and the range of the samples with their unit: `100 (99 - 101) Mbit/s`."""
+    if not measurement.samples:
+        return "–"
+    values = measurement.median_achieved, min(measurement.samples), max(measurement.samples)
+    return append_unit("{} ({} - {})".format(*(f"{value:.{digits}g}" for value in values)), measurement.unit)
+
+
+def _choose_digits(measurement: FidelityMeasurement) -> int:
+    """Return the number of significant digits that the table shows of each sample.
+
+    There are as many that the rounded samples miss a limit of the gate where the exact samples do.
+    """
+    return next(
+        (
+            digits
+            for digits in range(MIN_DIGITS, MAX_DIGITS)
+            if measurement.round_samples(digits).is_within_gate == measurement.is_within_gate
+        ),
+        MAX_DIGITS,
+    )

@@ -1,7 +1,9 @@
 """Records of the fidelity benchmark: declared and achieved values, the limits of their error, and results of rows."""
 
 from collections import Counter
+from math import isclose
 from statistics import median
+from typing import Self
 
 from benchmarks.fidelity.provenance import MeasurementOrigin
 from services.schema.component import FrozenRecord
@@ -20,13 +22,13 @@ class FidelityGate(FrozenRecord):
         """Whether the gate has any limit. Measurements without limits are only shown."""
         return any(limit is not None for _, limit in self)
 
-    def __str__(self) -> str:
-        """Return the limits as text: `median ±1%, each ±5%`."""
+    def format_limits(self, unit: str) -> str:
+        """Return the limits as text, absolute limits with their unit: `median ±1%, each ±5%`, `at most 50 ms`."""
         limits = (
             ("median ±{:.0%}", self.median_off),
             ("each ±{:.0%}", self.each_off),
-            ("median ±{:g}", self.median_off_by),
-            ("at most {:.4g}", self.at_most),
+            (append_unit("median ±{:g}", unit), self.median_off_by),
+            (append_unit("at most {:.4g}", unit), self.at_most),
         )
         return ", ".join(text.format(limit) for text, limit in limits if limit is not None) or "–"
 
@@ -35,7 +37,7 @@ class FidelityMeasurement(FrozenRecord):
     """Declared value and all measured samples, in `unit`, and what is known about the trials of the samples."""
 
     what: str
-    unit: str
+    unit: str  # empty for a ratio
     declared: float
     samples: tuple[float, ...]  # a trial that failed has no sample
     gate: FidelityGate
@@ -70,11 +72,25 @@ class FidelityMeasurement(FrozenRecord):
         gate, median_error = self.gate, abs(self.median_achieved - self.declared)
         largest_error = max(abs(sample - self.declared) for sample in self.samples)
         return (
-            (gate.median_off is None or median_error <= gate.median_off * self.declared)
-            and (gate.each_off is None or largest_error <= gate.each_off * self.declared)
-            and (gate.median_off_by is None or median_error <= gate.median_off_by)
-            and (gate.at_most is None or self.median_achieved <= gate.at_most)
+            (gate.median_off is None or _is_at_most(median_error, gate.median_off * self.declared))
+            and (gate.each_off is None or _is_at_most(largest_error, gate.each_off * self.declared))
+            and (gate.median_off_by is None or _is_at_most(median_error, gate.median_off_by))
+            and (gate.at_most is None or _is_at_most(self.median_achieved, gate.at_most))
         )
+
+    def round_samples(self, digits: int) -> Self:
+        """Return the measurement with samples of as many significant digits."""
+        return self.model_copy(update={"samples": tuple(float(f"{sample:.{digits}g}") for sample in self.samples)})
+
+
+def append_unit(value_text: str, unit: str) -> str:
+    """Return the text of a value with its unit, if the value has one."""
+    return f"{value_text} {unit}" if unit else value_text
+
+
+def _is_at_most(value: float, limit: float) -> bool:
+    """Return whether a value meets its limit. Rounding errors of floats do not count: 1.05 is within 1 ± 5 %."""
+    return value <= limit or isclose(value, limit)
 
 
 class RowOutcome(FrozenRecord):

@@ -167,7 +167,7 @@ def _compare_steps(
     single, double = measured
     what = f"{description}: step at dilation {double.plan.dilation:g} over {single.plan.dilation:g}"
     ratios = [at_double.step_s / at_single.step_s for at_single, at_double in paired_values(single, double)]
-    return measurement_of_trials(what, "ratio", 1.0, ratios, gate, measured)
+    return measurement_of_trials(what, "", 1.0, ratios, gate, measured)
 
 
 def _summarise_asp(measured: Sequence[MeasuredCase[DilatedSteps]]) -> Iterator[FidelityMeasurement]:

@@ -75,7 +75,7 @@ def _compare_engines(scenario_name: str, measured: Sequence[MeasuredCase[float]]
         (f"{docker_label} over {local_label}", docker_over_local, measured),
     ):
         what = f"{scenario_name}, median step of the slowest worker, {len(on_docker)} trials: {label}"
-        yield measurement_of_trials(what, "ratio", 1.0, ratios, FidelityGate(each_off=MAX_RATIO_ERROR), cases)
+        yield measurement_of_trials(what, "", 1.0, ratios, FidelityGate(each_off=MAX_RATIO_ERROR), cases)
 
 
 def _all_values(measured: Sequence[MeasuredCase[float]]) -> list[float]:
@@ -92,7 +92,7 @@ def _make_fast_ring_cases(engine: DockerEngine) -> list[TrialCase[float]]:
 def _summarise_fast_ring(measured: Sequence[MeasuredCase[float]]) -> Iterator[FidelityMeasurement]:
     (ring,) = measured
     what = f"ring of 8 at 25 Gbit/s, dilation {ring.plan.dilation:g}: step over {CLOSED_FORM}"
-    yield measurement_of_trials(what, "ratio", 1.0, ring.values, FidelityGate(median_off=MAX_RATIO_ERROR), measured)
+    yield measurement_of_trials(what, "", 1.0, ring.values, FidelityGate(median_off=MAX_RATIO_ERROR), measured)
 
 
 # Ring of eight workers with links of 25 Gbit/s, for which every host needs a large dilation.

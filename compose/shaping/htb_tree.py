@@ -5,6 +5,7 @@ link, as with the fair queues that hosts have by default (`fq`, `fq_codel`).
 """
 
 from collections.abc import Mapping
+from math import inf
 
 from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.filters import last_octet
@@ -19,8 +20,10 @@ LEAF_QUEUE_PACKETS = 1000
 DEFAULT_BUFFER_BYTES = 512 << 10
 LINK_CLASS, DEFAULT_CLASS = "1:1", "1:2"  # of the whole link; of its traffic to peers without a limit
 # A class inside another has almost no guaranteed rate and borrows up to its limit. Classes send at their guaranteed
-# rates even when the sum exceeds the rate of their parent.
+# rates even when the sum exceeds the rate of their parent: with at least 1000 bit/s for each of 16 classes, a link of
+# 12.5 kbit/s would send 28 % too much.
 GUARANTEED_SHARE = 1e-3
+MIN_CLASS_BPS = 8  # the kernel stores rates in whole bytes per second, and rejects zero
 # Classes that borrow take turns of one quantum. During a long turn of one class, a slower class loses sending time that
 # its cburst does not make up for: with a quantum of 64 KiB and a cburst sized by its rate, a class of 20 Mbit/s inside
 # a link of 100 Mbit/s reached 11 Mbit/s.
@@ -34,27 +37,17 @@ def link_htb_tree_lines(
 ) -> list[str]:
     """Return lines for `tc -batch` that limit the total rate of a link and its rates to single peers.
 
-    Peers share the rate of the link equally. Packets that no limit concerns pass directly.
+    Peers share the rate of the link equally.
 
     Args:
         device: interface to shape.
-        rate_bps: rate of the whole link; None when only peers are limited.
-        peer_limits_bps: address of a peer with a class of its own -> limit in bit/s; None where only the link limits.
+        rate_bps: rate of the whole link; None when only peers are limited, each of them by a limit of its own.
+        peer_limits_bps: address of each peer with a class -> its own limit in bit/s. None: the peer has a class, but
+            only the rate of the link limits it.
         link_qdisc: queue of the link in the syntax of `tc`; by default, a queue of 1000 packets.
     """
     if rate_bps is None:
-        limits = {peer: limit_bps for peer, limit_bps in peer_limits_bps.items() if limit_bps is not None}
-        return [
-            htb_root_line(device),
-            *(
-                line
-                for peer, limit_bps in limits.items()
-                for line in (
-                    htb_class_line(device, "1:", peer_class_id(peer), limit_bps),
-                    *_peer_queue_lines(device, peer, limit_bps),
-                )
-            ),
-        ]
+        return _pair_tree_lines(device, peer_limits_bps)
     if not peer_limits_bps:
         return [
             htb_root_line(device, "1"),
@@ -116,7 +109,8 @@ def htb_class_line(
 
     The class may always send at `guaranteed_share` of its rate and borrows the rest from its parent.
     """
-    ceil, guaranteed, burst = round(rate_bps), max(1000, round(rate_bps * guaranteed_share)), htb_burst_bytes(rate_bps)
+    ceil, burst = round(rate_bps), htb_burst_bytes(rate_bps)
+    guaranteed = max(MIN_CLASS_BPS, round(rate_bps * guaranteed_share))
     quantum, cburst = QUANTUM_BYTES, burst
     if guaranteed_share != 1.0:
         quantum, cburst = INNER_QUANTUM_BYTES, max(burst, INNER_CBURST_BYTES)
@@ -159,6 +153,18 @@ def link_htb_class_lines(
 def peer_rate_bps(link_bps: float, limit_bps: float | None) -> float:
     """Return the highest rate to a peer in bit/s: the rate of the link, or the peer's limit if it is lower."""
     return link_bps if limit_bps is None else min(link_bps, limit_bps)
+
+
+def _pair_tree_lines(device: str, peer_limits_bps: Mapping[str, float | None]) -> list[str]:
+    """Return lines for `tc -batch` that limit the rates to single peers on a link without a limit.
+
+    Packets without a limit are sent without a class.
+    """
+    lines = [htb_root_line(device)]
+    for peer, limit_bps in peer_limits_bps.items():
+        lines.append(htb_class_line(device, "1:", peer_class_id(peer), peer_rate_bps(inf, limit_bps)))
+        lines += _peer_queue_lines(device, peer, limit_bps)
+    return lines
 
 
 def _peer_queue_lines(device: str, peer: str, limit_bps: float | None) -> list[str]:

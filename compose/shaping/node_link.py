@@ -47,7 +47,9 @@ class NodeLinkScripts:
         self._addresses = {member.name: member.addresses.data.host for member in data_network_nodes(plan)}
         self.initial_state = link_state_of(plan, node)  # before any event
         self.state_with_all_changes = link_state_of(plan, node, link_changes(plan))  # with every path that events touch
-        self._peer_limits_bps = self._shared_uplink_peers() | {
+        # address of each peer with a class -> its own limit, or None
+        self._peer_classes_bps: dict[str, float | None] = dict.fromkeys(self._peers_sharing_uplink())
+        self._peer_classes_bps |= {
             self._addresses[limit.targets[0]]: self._peer_rate_limit_bps(limit.targets[0]) / plan.dilation
             for limit in plan.network.shared_links
             if not limit.serves_many_node_pairs and limit.sources == (node.name,)
@@ -99,10 +101,11 @@ class NodeLinkScripts:
         """
         batch = []
         if new_state.uplink_bps and any(state.uplink_bps != new_state.uplink_bps for state in possible_old_states):
-            batch += htb_tree.link_htb_class_lines(interface, new_state.uplink_bps, self._peer_limits_bps)
+            batch += htb_tree.link_htb_class_lines(interface, new_state.uplink_bps, self._peer_classes_bps)
         if new_state.downlink_bps and any(
             state.downlink_bps != new_state.downlink_bps for state in possible_old_states
         ):
+            # Each source has a class for its netem queue, but no limit of its own.
             sources = dict.fromkeys(self._addresses[path.source] for path in self._paths_via_netem)
             batch += htb_tree.link_htb_class_lines(IFB_DEVICE, new_state.downlink_bps, sources)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
@@ -143,7 +146,7 @@ class NodeLinkScripts:
         link_state = link_state or self.initial_state
         uplink_bps = link_state.uplink_bps
         rates_bps = {("up", LINK_CLASS): uplink_bps} if uplink_bps else {}
-        for address, limit_bps in self._peer_limits_bps.items():
+        for address, limit_bps in self._peer_classes_bps.items():
             rates_bps["up", htb_tree.peer_class_id(address)] = htb_tree.peer_rate_bps(uplink_bps or inf, limit_bps)
         if self._shapes_downlink:
             rates_bps["down", LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
@@ -207,13 +210,14 @@ class NodeLinkScripts:
         segment_count = self._max_gso_segments
         return bursts | ({"packet_segments": segment_count} if segment_count else {})
 
-    def _shared_uplink_peers(self) -> dict[str, float | None]:
-        """Return the addresses of the peers that take turns on the node's limited uplink, if there are several.
+    def _peers_sharing_uplink(self) -> list[str]:
+        """Return the addresses of the peers that take turns on the node's limited uplink.
 
-        In a single queue, TCP serves some peers before others.
+        The list is empty if the uplink has no limit or only one peer. In a single queue, TCP serves some peers before
+        others.
         """
         peers = [address for name, address in self._addresses.items() if name != self._node.name]
-        return dict.fromkeys(peers) if self.initial_state.uplink_bps and len(peers) > 1 else {}
+        return peers if self.initial_state.uplink_bps and len(peers) > 1 else []
 
     def _peer_rate_limit_bps(self, peer_name: str) -> float:
         """Return the lowest rate limit that is declared from this node to one peer.
@@ -246,7 +250,7 @@ class NodeLinkScripts:
 
     @property
     def _shaped_devices(self) -> list[str]:
-        return (["$dev"] if self.initial_state.uplink_bps or self._peer_limits_bps else []) + (
+        return (["$dev"] if self.initial_state.uplink_bps or self._peer_classes_bps else []) + (
             [IFB_DEVICE] if self._shapes_downlink else []
         )
 
@@ -261,10 +265,10 @@ class NodeLinkScripts:
         return [f"ip link set dev $dev gso_max_segs {self._max_gso_segments}"] if self._max_gso_segments else []
 
     def _uplink_tc_lines(self) -> list[str]:
-        if not self.initial_state.uplink_bps and not self._peer_limits_bps:
+        if not self.initial_state.uplink_bps and not self._peer_classes_bps:
             return []
-        classes = {address: htb_tree.peer_class_id(address) for address in self._peer_limits_bps}
-        lines = htb_tree.link_htb_tree_lines("$dev", self.initial_state.uplink_bps, self._peer_limits_bps)
+        classes = {address: htb_tree.peer_class_id(address) for address in self._peer_classes_bps}
+        lines = htb_tree.link_htb_tree_lines("$dev", self.initial_state.uplink_bps, self._peer_classes_bps)
         return lines + (filters.tc_filter_lines_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
 
     def _downlink_tc_lines(self) -> list[str]:

@@ -39,9 +39,8 @@ class RateProbe(FrozenRecord):
 
     name: str
     limits: tuple[ProbedLimit, ...]
-    flows: tuple[ProbeFlow, ...]
+    max_rates_bps: dict[ProbeFlow, float]  # flow -> highest rate that it can reach
     rate_bps: float  # total rate that should arrive
-    max_flow_bps: float  # highest rate that a single flow can reach
     delay_s: float = 0.0  # longest delay of its paths
     fills_limit: bool = True  # False: the senders together are slower than the limit, and all of them send
 
@@ -51,14 +50,18 @@ class RateProbe(FrozenRecord):
         return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_PROBE_FRAMES * 8 * FRAME_BYTES / self.rate_bps))
 
     @property
-    def max_send_rate_per_flow_bps(self) -> float:
-        """Highest rate at which one node sends to another node in this probe, in bit/s.
+    def flows(self) -> tuple[ProbeFlow, ...]:
+        """Pairs of nodes of which the first sends to the second."""
+        return tuple(self.max_rates_bps)
 
-        It is little more than a flow can reach, since packets that are large for a slow flow arrive in bursts. The
-        rate of a burst at either end of the measured time would count as too high: four flows of 12.5 Mbit/s that were
-        sent as for 50 Mbit/s seemed to be 6 % too fast.
+    def send_rate_bps(self, source: str, target: str) -> float:
+        """Return the highest rate at which a node sends to another node in this probe, in bit/s.
+
+        It is 1.5 times the rate that the flow can reach. The sender chooses its packet size by this rate. Packets that
+        are too large arrive in bursts, and a burst at the start or end of the measurement raises the measured rate:
+        four flows of 12.5 Mbit/s, sent with packets for 50 Mbit/s, measured 6 % too much.
         """
-        return self.max_flow_bps * OVERSEND_FACTOR
+        return self.max_rates_bps[source, target] * OVERSEND_FACTOR
 
     @property
     def skip_reason(self) -> str:
@@ -277,12 +280,12 @@ class _LinkRatesInWallTime:
 
         The link has the rate `wall_time_link_rate_bps`.
         """
+        rate_bps = min(total_send_rate_bps, wall_time_link_rate_bps)
         return RateProbe(
             name=probe_name,
             limits=probed_links,
-            flows=probe_flows,
-            rate_bps=(rate_bps := min(total_send_rate_bps, wall_time_link_rate_bps)),
-            max_flow_bps=min(rate_bps, max((self.flow_rate_bps(*flow) for flow in probe_flows), default=inf)),
+            max_rates_bps={flow: min(rate_bps, self.flow_rate_bps(*flow)) for flow in probe_flows},
+            rate_bps=rate_bps,
             delay_s=self.find_max_path_delay_wall_s(probe_flows),
             fills_limit=total_send_rate_bps >= wall_time_link_rate_bps,
         )

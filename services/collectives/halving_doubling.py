@@ -26,7 +26,7 @@ class HalvingDoubling(PairwiseExchangeCollective):
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         ranks = ranks_after_folding(rank_count)
         chunk_count = len(ranks)
-        rounds = self._insert_ready_signals((*_make_halving_rounds(ranks), *_make_doubling_rounds(ranks)))
+        rounds = self._insert_readiness_tokens((*_make_halving_rounds(ranks), *_make_doubling_rounds(ranks)))
         all_rounds = add_folding_rounds(
             rank_count, chunk_count, rounds, with_start_signals=not self.ranks_wait_for_tokens
         )

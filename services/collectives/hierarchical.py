@@ -39,7 +39,7 @@ class HierarchicalAllReduce(RankGroupCollective):
         non_empty = [transfers for transfers in rounds if transfers]
         return TransferSchedule(
             chunk_count=slice_count * chunks_per_slice,
-            rounds=tuple(self._insert_arrival_acks(non_empty, with_ready_signals=True)),
+            rounds=tuple(self._insert_tokens(non_empty, confirm_readiness=True)),
         )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:

@@ -27,7 +27,7 @@ class HierarchicalCopyAllReduce(RankGroupCollective):
         levels = [pairs for pairs in (inside_groups, between_groups) if pairs]
         reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
         copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
-        return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
+        return TransferSchedule(rounds=tuple(self._insert_tokens((*reductions, *copies))))
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time of the all-reduce in seconds.

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from services.collectives.base import Round, Transfer
-from services.collectives.rendezvous import OptionalRendezvousCollective
+from services.collectives.base import Round
+from services.collectives.rendezvous import OptionalRendezvousCollective, make_token
 
 
 class PairwiseExchangeCollective(OptionalRendezvousCollective):
@@ -22,12 +22,12 @@ class PairwiseExchangeCollective(OptionalRendezvousCollective):
         """
         return 1 + self.ranks_wait_for_tokens
 
-    def _insert_ready_signals(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """Yield all rounds, each after a round of empty start messages where ranks wait for them.
+    def _insert_readiness_tokens(self, rounds: Iterable[Round]) -> Iterator[Round]:
+        """Yield all rounds. If ranks wait for tokens, a round of tokens precedes each round.
 
-        If ranks wait for tokens (empty messages from ready receivers), tokens precede each round.
+        A rank sends a token to its next partner, after all earlier data have reached the rank.
         """
         for transfers in rounds:
             if self.ranks_wait_for_tokens:
-                yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)
+                yield tuple(map(make_token, transfers))
             yield transfers

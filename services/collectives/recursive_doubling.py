@@ -27,7 +27,7 @@ class RecursiveDoubling(PairwiseExchangeCollective):
             tuple(Transfer(rank, ranks[position ^ distance], 0, 1, "reduce") for position, rank in enumerate(ranks))
             for distance in (1 << bit for bit in range(len(ranks).bit_length() - 1))
         )
-        rounds_with_tokens = self._insert_ready_signals(rounds)
+        rounds_with_tokens = self._insert_readiness_tokens(rounds)
         with_start_signals = not self.ranks_wait_for_tokens
         return TransferSchedule(
             rounds=add_folding_rounds(rank_count, 1, rounds_with_tokens, with_start_signals=with_start_signals)

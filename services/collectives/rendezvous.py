@@ -46,43 +46,42 @@ class OptionalRendezvousCollective(Collective, ABC):
         """
         return self.rendezvous is not False
 
-    def _insert_arrival_acks(self, rounds: Sequence[Round], *, with_ready_signals: bool = False) -> Iterator[Round]:
-        """Yield each round, followed by a round of confirmations of arrival.
+    def _insert_tokens(self, rounds: Sequence[Round], *, confirm_readiness: bool = False) -> Iterator[Round]:
+        """Yield all rounds. If ranks wait for tokens, a round of tokens follows each round that needs one.
 
-        The confirmations go to the senders that send to another rank next. A confirmation is an empty message (token):
-        it reports that a message has arrived. Without tokens, the sender's second message takes half of its link from
-        the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank that has
-        to forward most is served first.
+        A rank that sends to another rank next gets a token from its last target, after its data have arrived there.
+        Without tokens, the rank's second message takes half of its link from the first one: broadcast along a binomial
+        tree took a fifth longer than its closed form, since the rank that has to forward most is served first.
 
-        With `with_ready_signals`, each rank that sends to another rank in the next round also gets a token from this
-        target, which has then received everything of earlier rounds. A rank that is early therefore takes no share of
-        a downlink through which another rank still sends.
+        With `confirm_readiness`, the rank's next target also sends it a token, after all earlier data have reached that
+        target. A rank that is ahead therefore cannot slow down a rank that still sends to this target.
         """
         for number, transfers in enumerate(rounds, 1):
             yield transfers
-            tokens = tuple(
-                Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
-                for t in transfers
-                if self.ranks_wait_for_tokens and _needs_arrival_ack(t, rounds[number:])
-            )
-            if with_ready_signals and self.ranks_wait_for_tokens:
-                tokens += tuple(_make_ready_signals(transfers, rounds[number : number + 1]))
+            if not self.ranks_wait_for_tokens:
+                continue
+            tokens = tuple(make_token(t) for t in transfers if _needs_arrival_token(t, rounds[number:]))
+            if confirm_readiness and number < len(rounds):
+                tokens += tuple(_make_readiness_tokens(transfers, rounds[number]))
             if tokens:
                 yield tokens
 
 
-def _make_ready_signals(transfers: Round, next_rounds: Sequence[Round]) -> Iterator[Transfer]:
-    """Yield a token from each target of the next round to its source, if the source has not just sent to it."""
+def make_token(transfer: Transfer) -> Transfer:
+    """Return a token (empty message) from the target of a transfer to its source."""
+    return Transfer(transfer.target, transfer.source, transfer.first_chunk, transfer.stop_chunk, "token")
+
+
+def _make_readiness_tokens(transfers: Round, next_round: Round) -> Iterator[Transfer]:
+    """Return a token from each target of the next round to its source, if the source has not just sent to it."""
     rank_pairs = {transfer.rank_pair for transfer in transfers}
-    for following in (transfer for next_round in next_rounds for transfer in next_round):
-        if following.rank_pair not in rank_pairs:
-            yield Transfer(following.target, following.source, following.first_chunk, following.stop_chunk, "token")
+    return (make_token(following) for following in next_round if following.rank_pair not in rank_pairs)
 
 
-def _needs_arrival_ack(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
-    """Return whether the source of a transfer needs a confirmation of arrival.
+def _needs_arrival_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
+    """Return whether the source of a transfer waits for a token that is sent when the data have arrived.
 
-    It needs one if it next sends to another rank, before it gets a message from the target.
+    It waits if it next sends to another rank, before it gets a message from the target.
     """
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}

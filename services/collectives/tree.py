@@ -27,7 +27,7 @@ class BinomialTree(OptionalRendezvousCollective):
         ]
         reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
         copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
-        return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
+        return TransferSchedule(rounds=tuple(self._insert_tokens((*reductions, *copies))))
 
     def explain_inapplicable_form(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - any vector
         if rank_count & (rank_count - 1):
@@ -38,7 +38,7 @@ class BinomialTree(OptionalRendezvousCollective):
         """Return the run time of the all-reduce in seconds.
 
         An all-reduce over n ranks has ⌈lg n⌉ rounds of reduce, and as many of broadcast. Rank 0 waits for a
-        confirmation between its sends.
+        token between its sends.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its
         round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.

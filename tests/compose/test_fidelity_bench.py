@@ -95,6 +95,11 @@ def measure_well() -> list[FidelityMeasurement]:
     return [make_measurement(100.0, median_off=0.01)]
 
 
+def measure_exactly_at_the_limit() -> list[FidelityMeasurement]:
+    """Measure a row whose error equals its limit, except for the rounding of floats."""
+    return [make_measurement(100.0 * 1.05, median_off=0.05)]
+
+
 def make_outcome(row: str, measured_value: float = 100.0, failed: str = "", **origin_changes: Any) -> RowOutcome:
     """Return the earlier outcome of a row."""
     return RowOutcome(
@@ -182,7 +187,10 @@ def test_the_page_has_only_rows_of_one_commit_and_lists_the_others(runner: Bench
 
     text = runner.page.read_text()
     assert saved_rows(runner.page.with_suffix(".json")) == ["done"]
-    assert "Machine: mine (a, 2 cores, Linux b, Docker c). All rows were measured by commit abcdef0, from" in text
+    assert (
+        "Machine: mine (a, 2 cores, Linux b, Docker c). All rows were measured by commit abcdef0. The rows started "
+        "from 2026-01-01T00:00+00:00 to 2026-01-01T00:00+00:00 (UTC); measuring took 0 minutes."
+    ) in text
     assert text.endswith("\nNot measured: failed, missed, older, dirty, elsewhere.\n")
 
 
@@ -254,6 +262,27 @@ def test_trials_that_are_not_valid_are_counted_in_the_table(
         "| 1 of 3 valid: busy host; failed: slow links |"
     ) in printed
     assert "| NOT OK | a flow | 100 Mbit/s | – | – | median ±1% | 0 | 0 of 2 valid: 2x failed: slow links |" in printed
+
+
+def test_a_miss_is_visible_in_the_printed_digits(runner: BenchRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four digits would show 105, which is within 5 %."""
+    runner.run({"missed": lambda: [make_measurement(105.004, median_off=0.05)], "met": measure_exactly_at_the_limit})
+
+    printed = capsys.readouterr().out
+    assert "| NOT OK | a flow | 100 Mbit/s | 105.004 (105.004 - 105.004) Mbit/s | +5.0040% | median ±5% |" in printed
+    assert "| ok | a flow | 100 Mbit/s | 105 (105 - 105) Mbit/s | +5.00% | median ±5% |" in printed
+
+
+def test_absolute_limits_have_the_unit_of_the_measurement() -> None:
+    assert FidelityGate(median_off=0.01, median_off_by=0.5).format_limits("ms") == "median ±1%, median ±0.5 ms"
+    assert FidelityGate(at_most=50.0).format_limits("ms") == "at most 50 ms"
+    assert FidelityGate(at_most=1.6).format_limits("") == "at most 1.6"
+
+
+def test_a_ratio_has_no_unit(runner: BenchRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    runner.run({"ratio": lambda: [make_measurement(101.0).model_copy(update={"unit": ""})]})
+
+    assert "|  | a flow | 100 | 101 (101 - 101) | +1.00% | – |" in capsys.readouterr().out
 
 
 def test_the_results_page_is_a_file_of_the_documentation(pytestconfig: pytest.Config) -> None:

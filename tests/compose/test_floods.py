@@ -91,7 +91,24 @@ def test_each_sender_sends_little_more_than_its_own_link_can_carry() -> None:
     (downlink,) = (probe for probe in plan_rate_probes(plan).probes if probe.name == "server-0 downlink")
 
     assert downlink.rate_bps == pytest.approx(4 * 12.5e6)
-    assert downlink.max_send_rate_per_flow_bps == pytest.approx(1.5 * 12.5e6)
+    assert [downlink.send_rate_bps(*flow) for flow in downlink.flows] == pytest.approx([1.5 * 12.5e6] * 4)
+
+
+def test_a_slow_sender_beside_a_fast_one_sends_packets_for_its_own_rate() -> None:
+    """The sender chooses its packet size by the rate, so the rate of the fastest sender would cause bursts."""
+    strategies = {"ps": {"kind": "parameter_server", "servers": 1}}
+    settings = {
+        "server": {"uplink": "1gbit", "downlink": "1gbit"},
+        "groups": [{"name": "fast", "ranks": [0], "uplink": "800mbit", "downlink": "800mbit"}],
+    }
+    probes = plan_rate_probes(make_test_plan(4, LINKS_100_MBIT, settings, strategies=strategies, dilation=8.0)).probes
+
+    for direction in ("uplink", "downlink"):
+        (probe,) = (probe for probe in probes if probe.name == f"server-0 {direction}")
+        workers = {flow: next(name for name in flow if name != "server-0") for flow in probe.flows}
+        expected_bps = {flow: 1.5 * (100e6 if worker == "worker-0" else 12.5e6) for flow, worker in workers.items()}
+        assert sorted(workers.values()) == ["worker-0", "worker-1", "worker-2"]  # these fill the server's link
+        assert {flow: probe.send_rate_bps(*flow) for flow in probe.flows} == pytest.approx(expected_bps)
 
 
 def test_a_limit_shared_by_senders_counts_once() -> None:
@@ -217,6 +234,6 @@ def test_the_slowest_rate_on_the_path_decides_the_time_of_a_message() -> None:
 
 
 def test_a_rate_mismatch_is_reported_in_units_of_the_scenario() -> None:
-    probe = RateProbe(name="x", limits=(), flows=(), rate_bps=10e6, max_flow_bps=10e6)
+    probe = RateProbe(name="x", limits=(), max_rates_bps={}, rate_bps=10e6)
 
     assert "declared 100 Mbit/s, but 50 Mbit/s arrived" in probe.describe_rate_mismatch(5e6, 10.0)

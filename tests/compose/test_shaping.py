@@ -179,7 +179,7 @@ def test_a_direction_without_a_rate_gets_no_htb_class() -> None:
 
 @pytest.mark.parametrize(("worker_count", "peer_class_count"), [(2, 0), (3, 2), (8, 7)])
 def test_peers_take_turns_on_an_uplink_if_there_are_several(worker_count: int, peer_class_count: int) -> None:
-    """With one queue for all peers, TCP served one peer before the others, and sums took 0.9 times their form."""
+    """With one queue for all peers, TCP served one peer first, and sums took 0.9 times their predicted time."""
     lines = link_scripts(ring_plan(worker_count)).make_link_setup_script().splitlines()
 
     peer_classes = [line for line in lines if line.startswith("class add dev $dev parent 1:1 classid 1:1")]
@@ -258,15 +258,22 @@ def test_only_traffic_that_crosses_a_shared_limit_goes_through_the_switch() -> N
     assert link.routed_peer_addresses == ("10.64.0.13", "10.64.0.14")
 
 
-def test_the_guaranteed_rates_of_pairs_are_less_than_the_rate_of_their_node() -> None:
-    """HTB always lets a class send its guaranteed rate, even if its parent has none left: 11 pairs would send 110 %."""
-    limits = {f"10.0.0.{k}": 1e8 for k in range(10, 41)}
+@pytest.mark.parametrize("rate_bps", [12_500.0, 1e8])
+def test_the_guaranteed_rates_of_peers_are_less_than_the_rate_of_their_node(rate_bps: float) -> None:
+    """HTB always lets a class send its guaranteed rate, even if its parent has none left: 11 pairs would send 110 %.
 
-    guaranteed_bps = [
-        float(line.split(" rate ")[1].split("bit")[0]) for line in tree.link_htb_class_lines("eth0", 1e8, limits)[1:]
-    ]
+    At least 1000 bit/s for each of 16 peers would be 128 % of a link of 12.5 kbit/s.
+    """
+    peers = [f"10.0.0.{k}" for k in range(10, 41)]
 
-    assert sum(guaranteed_bps) < 0.05 * 1e8
+    for limits in (dict.fromkeys(peers), dict.fromkeys(peers, rate_bps)):
+        guaranteed_bps = [
+            float(line.split(" rate ")[1].split("bit")[0])
+            for line in tree.link_htb_class_lines("eth0", rate_bps, limits)[1:]
+        ]
+        assert len(guaranteed_bps) == len(peers) + 1
+        assert min(guaranteed_bps) >= 8
+        assert sum(guaranteed_bps) < 0.05 * rate_bps
 
 
 def test_a_packet_needs_one_filter_lookup_for_any_number_of_nodes() -> None:

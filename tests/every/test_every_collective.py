@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from functools import partial
+from itertools import groupby, pairwise, permutations
 from math import inf
 from typing import Any, TypeAlias, get_args
 
@@ -326,15 +327,19 @@ def test_hierarchical_rank_sends_to_a_new_peer_only_when_that_peer_has_received_
 ) -> None:
     """A group that is ahead would otherwise use a downlink through which members of the other group still send."""
     schedule = HierarchicalAllReduce(size=size).plan_transfers(ranks)
-    last_transfers: set[tuple[int, int]] = set()
-    tokens: set[tuple[int, int]] = set()
-    for transfers in schedule.rounds:
-        if all(transfer.kind == "token" for transfer in transfers):
-            tokens = {transfer.rank_pair for transfer in transfers}
-            continue
-        new_rank_pairs = {transfer.rank_pair for transfer in transfers} - last_transfers
-        assert not last_transfers or all((target, source) in tokens for source, target in new_rank_pairs)
-        last_transfers, tokens = {transfer.rank_pair for transfer in transfers}, set()
+    for rank in range(ranks):
+        operations = build_rank_schedule(schedule, rank, 64 * ranks, 64, 4).operations
+        last_peers, last_send = {transfer.target for transfer in schedule.rounds[0] if transfer.source == rank}, -1
+        for is_data_send, numbers in groupby(range(len(operations)), partial(is_send_of_data, operations)):
+            for number in (group := list(numbers)):
+                operation, earlier = operations[number], all_prerequisites(operations, number)
+                if operation.is_send and operation.kind == "token":
+                    assert {k for k in range(number) if not operations[k].is_send} <= earlier
+                elif is_data_send and operation.peer_rank not in last_peers:
+                    later_receives = (operations[k] for k in earlier if k > last_send and not operations[k].is_send)
+                    assert any(k.kind == "token" and k.peer_rank == operation.peer_rank for k in later_receives)
+            if is_data_send:
+                last_peers, last_send = {operations[k].peer_rank for k in group}, group[-1]
 
 
 @pytest.mark.parametrize(
@@ -367,8 +372,17 @@ def test_rank_sends_to_the_next_peer_after_the_previous_one_has_received_all(
 
 def all_prerequisites(operations: Sequence[RankSendOrReceive], number: int) -> set[int]:
     """Return the numbers of all operations that are finished when this one begins."""
-    direct = operations[number].prerequisites
-    return {k for earlier in direct for k in (earlier, *all_prerequisites(operations, earlier))}
+    finished: set[int] = set()
+    awaited = set(operations[number].prerequisites)
+    while awaited:
+        finished |= awaited
+        awaited = {k for earlier in awaited for k in operations[earlier].prerequisites} - finished
+    return finished
+
+
+def is_send_of_data(operations: Sequence[RankSendOrReceive], number: int) -> bool:
+    """Return whether an operation sends a message that is not a token."""
+    return operations[number].is_send and operations[number].kind != "token"
 
 
 @pytest.mark.parametrize("round_trip", [None, "1000B"])

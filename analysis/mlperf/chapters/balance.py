@@ -110,6 +110,10 @@ def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> l
 
 
 def _choose_accelerator_counts(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
+    """Return the accelerator count that each rule chooses among the measured sizes.
+
+    The choices have no intervals if any size of the series has a single run, because all sizes affect each choice.
+    """
     counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.compute_efficiencies()])
     draws = series.bootstrap_speedups()
     return choose_worker_counts(counts, counts[0], speedup, draws if np.isfinite(draws).all() else None)

@@ -101,4 +101,5 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
 
 
 def _format_interval(interval: Interval | None) -> str:
-    return "{} to {}".format(*map(format_number, interval)) if interval else "not measured"
+    """Format the interval of a speedup. It is missing where the size or its base has a single run."""
+    return "{} to {}".format(*map(format_number, interval)) if interval else "single run"

@@ -216,7 +216,7 @@ def _send_rate_probes(shaper: LinkShaper, node_addresses: dict[str, str], probes
         since = start + FLOOD_WARM_UP_S + flood.delay_s
         until = since + flood.duration_s
         for source, targets in flood.targets_by_source().items():
-            rates_bps = {node_addresses[target]: flood.max_send_rate_per_flow_bps for target in targets}
+            rates_bps = {node_addresses[target]: flood.send_rate_bps(source, target) for target in targets}
             send_replies.append(shaper.helpers[source].submit("flood", targets=rates_bps, since=start, until=until))
         count_replies.append(
             [

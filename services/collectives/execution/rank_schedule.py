@@ -23,7 +23,7 @@ class RankSendOrReceive(NamedTuple):
     peer_rank: int
     kind: TransferKind
     first_chunk: int  # of the transfer
-    message_number: int  # within the transfer; of tokens: among those from the same source to the same target
+    message_number: int  # within the transfer; tokens are numbered per (source, target)
     piece_numbers: range
     prerequisites: tuple[int, ...]  # operations that must be complete before this one starts
     dependents: tuple[int, ...] = ()  # operations that have this one among their prerequisites

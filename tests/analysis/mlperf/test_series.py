@@ -17,7 +17,7 @@ from analysis.laws.training_time import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.balance import _make_chosen_count_cells, accelerator_choice_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
-from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
+from analysis.mlperf.chapters.factors import _scaling_efficiency_rows, scaling_efficiency_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
@@ -97,19 +97,22 @@ def test_the_uncertainty_of_every_size_comes_from_its_own_runs() -> None:
     """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64, so the base does not stand for others."""
     (ssd,) = (series for series in read_shipped_series() if series.benchmark == "ssd")
 
-    middle_halves = np.subtract(*np.percentile(np.log(ssd.bootstrap_speedups()), [75, 25], axis=0)) / 2
+    half_interquartile_ranges = np.subtract(*np.percentile(np.log(ssd.bootstrap_speedups()), [75, 25], axis=0)) / 2
 
-    own = [stdtrit(size.runs - 1, 0.75) * size.run_spread / np.sqrt(size.runs) for size in ssd.points]
-    assert middle_halves == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.2)
+    expected_of_own_runs = [stdtrit(size.runs - 1, 0.75) * size.run_spread / np.sqrt(size.runs) for size in ssd.points]
+    expected = [0, np.hypot(*expected_of_own_runs[:2]), *expected_of_own_runs[2:]]
+    assert half_interquartile_ranges == pytest.approx(expected, rel=0.2)
 
 
 def test_no_interval_is_given_for_the_speedup_of_a_single_run() -> None:
     """The spread of a single run is unknown, and that of a base belongs to every speedup."""
     bert = SERIES["bert"]
     single = [point.model_copy(update={"runs": 1}) for point in bert.points]
+    largest_ran_once = replace(bert, points=(*bert.points[:-1], single[-1]))
 
-    assert replace(bert, points=(*bert.points[:-1], single[-1])).speedup_intervals()[-1] is None
-    assert replace(bert, points=(*bert.points[:-1], single[-1])).speedup_intervals()[-2] is not None
+    assert largest_ran_once.speedup_intervals()[-1] is None
+    assert largest_ran_once.speedup_intervals()[-2] is not None
+    assert _scaling_efficiency_rows(largest_ran_once)[-1]["speedup_ci"] == "single run"
     assert set(replace(bert, points=(single[0], *bert.points[1:])).speedup_intervals()) == {None}
 
 
