@@ -60,9 +60,7 @@ def find_events_after_training(
     engine_name = resolve_engine_name()
     latest_end_s: dict[tuple[int, AnyDeclaredEvent], float] = {}  # the same event may be swept to several times
     for swept_trial in late_trials:
-        predicted_s, cluster = _predict_training_s(swept_trial, engine_name), swept_trial.declared.cluster
-        for number, event in _events_of(swept_trial).items():
-            end_s = _latest_training_end_s(predicted_s, _events_before(event, swept_trial), cluster)
+        for number, event, end_s in _events_with_latest_end(swept_trial, engine_name):
             latest_end_s[number, event] = max(end_s, latest_end_s.get((number, event), 0.0))
     for (number, event), end_s in latest_end_s.items():
         if event.at.time is not None and event.at.time > end_s:
@@ -77,21 +75,23 @@ def _describe_late_event(time: Duration, end_s: float) -> str:
     )
 
 
-def _events_of(swept_trial: SweptTrial) -> dict[int, AnyDeclaredEvent]:
-    """Return the declared events that change nodes of the trial, by their position in the scenario."""
-    names = swept_trial.worker_and_server_names
-    events = enumerate(swept_trial.declared.events)
-    return {number: event for number, event in events if restrict_events_to_nodes([event], names)}
+def _events_with_latest_end(
+    swept_trial: SweptTrial, engine_name: EngineName
+) -> Iterator[tuple[int, AnyDeclaredEvent, float]]:
+    """Yield the number of each event of a trial with a `time`, the event, and the latest end of training before it.
 
-
-def _events_before(late_event: AnyDeclaredEvent, swept_trial: SweptTrial) -> list[AnyDeclaredEvent]:
-    """Return the events of the trial that may begin before `late_event`.
-
-    An event does not delay the end of training before it begins. So it is not a reason why it may begin itself.
+    Only events that begin earlier can delay the end, so an event is not a reason why it may begin itself.
     """
-    latest_s = late_event.at.time or 0.0
-    events = _events_of(swept_trial).values()
-    return [event for event in events if event is not late_event and (event.at.time or 0.0) < latest_s]
+    predicted_s, declared = _predict_training_s(swept_trial, engine_name), swept_trial.declared
+    names = swept_trial.worker_and_server_names
+    events = [(k, event) for k, event in enumerate(declared.events) if restrict_events_to_nodes([event], names)]
+    earlier_events = [event for _, event in events if event.at.time is None]  # these may begin at any time
+    timed_events = [(event.at.time, k, event) for k, event in events if event.at.time is not None]
+    for time, number, event in sorted(timed_events, key=lambda item: item[0]):
+        end_s = _latest_training_end_s(predicted_s, earlier_events, declared.cluster)
+        yield number, event, end_s
+        if time <= end_s:
+            earlier_events.append(event)
 
 
 def _predict_training_s(swept_trial: SweptTrial, engine_name: EngineName) -> float:
