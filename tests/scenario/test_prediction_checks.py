@@ -90,7 +90,7 @@ def test_two_late_events_do_not_excuse_each_other(other_time: str) -> None:
         {"events": [LATE_SLOWDOWN | {"at": {"share": 0.5}, "factor": 300}, LATE_SLOWDOWN]},
         {"events": [SLOWER_LINK, LATE_SLOWDOWN]},
         {"events": [SLOWER_LINK | {"uplink": "90mbit", "delay": "1s"}, LATE_SLOWDOWN]},
-        {"events": [PAUSE, LATE_SLOWDOWN]},
+        {"events": [LATE_SLOWDOWN, PAUSE]},
         {"events": [LATE_SLOWDOWN], "sweep": {"workload.epochs": [2, 200]}},
     ],
     ids=[
