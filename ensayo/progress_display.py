@@ -35,7 +35,10 @@ class RunProgressDisplay(ABC):
     ) -> None:
         """Show that a run starts, before its first trial starts."""
         self.progress = RunProgress(plans, self.clock)
-        trial_count = f"{len(plans)} trial{'s' * (len(plans) != 1)}" if plans else "all trials have ended already"
+        if not plans:
+            self.print_line(f"{scenario.name}: no trials left to run; writing the report of {run_folder}")
+            return
+        trial_count = f"{len(plans)} trial{'s' * (len(plans) != 1)}"
         self.print_line(f"{scenario.name}: {trial_count}, engine {engine_name} ({why_this_engine}), into {run_folder}")
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:

@@ -26,6 +26,7 @@ from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
 
 HOST_FACTS_THAT_AFFECT_TIMES = ("machine", "processor", "cores")
+NO_RUN_FOLDER = "this is not a readable run folder; pass one to --resume, such as runs/latest, or start a new run"
 ENDED_STATUSES = ("success", "failed")  # an aborted trial was interrupted
 
 
@@ -52,7 +53,7 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
         UserError: the folder is no run folder, or the run was started on another host or with other versions.
     """
     run_folder = run_folder.resolve()
-    try:
+    with _explain_unreadable_files(run_folder):
         manifest = json.loads((run_folder / "manifest.json").read_text(encoding="utf-8"))
         resolved = yaml.safe_load((run_folder / "resolved.yaml").read_text(encoding="utf-8"))
         scenario = Scenario.decode(resolved)
@@ -68,17 +69,21 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
         )
         _check_same_host(run_folder, manifest["host"])
         _check_same_versions(run_folder, manifest["versions"])
+    return run
+
+
+@contextmanager
+def _explain_unreadable_files(run_folder: Path) -> Iterator[None]:
+    """Raise UserError if a file of the run folder can't be read, is damaged or has another format."""
+    try:
+        yield
     except OSError as error:
-        cause = os_error_cause(error)
-        raise UserError(
-            f"{error.filename}: {cause}; name the folder of an interrupted run, or start a new run"
-        ) from error
+        raise UserError(f"{error.filename}: {os_error_cause(error)}; {NO_RUN_FOLDER}") from error
     except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:  # ValidationError is a ValueError
         raise UserError(
             f"{run_folder}: manifest.json or resolved.yaml is damaged or was written by another version of Ensayo "
             f"({_first_line(error)}); the run can't be continued; start a new run"
         ) from error
-    return run
 
 
 def _first_line(error: Exception) -> str:
@@ -152,7 +157,7 @@ def lock_run_folder(run_folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(run_folder, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"{run_folder}: {os_error_cause(error)}; name the folder of an interrupted run") from error
+        raise UserError(f"{run_folder}: {os_error_cause(error)}; {NO_RUN_FOLDER}") from error
     try:
         _acquire_lock(descriptor, run_folder)
         yield

@@ -4,11 +4,9 @@ The check finds out whether every trial is possible.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any, TypeAlias
@@ -16,21 +14,16 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from compose.scenario_files.overrides import override_scenario_values
-from compose.scenario_files.planned_trials import (
-    find_late_events,
-    find_link_slower_than_timeout,
-    find_too_frequent_random_events,
-)
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
+from compose.scenario_files.trial_checks import find_problems_needing_predictions, find_problems_per_trial
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
-from services.scenario.scenario import LABEL_PATTERN, Scenario, TrialIdentity, TrialSpec
-from services.scenario.sweep import SweepPoint
+from services.scenario.scenario import LABEL_PATTERN, Scenario
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import UserError, os_error_cause
 
 SHIPPED_FOLDER = Path(__file__).with_name("shipped").resolve()  # in a checkout a link to `scenarios/`
-NAMES_OF_COPIES = ("scenario", "resolved")  # of the scenario files in a run folder
+RUN_FOLDER_SCENARIO_STEMS = ("scenario", "resolved")  # of the copies of a scenario file in a run folder
 MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
 
 # Name of a shipped scenario, path of a scenario file, content of a scenario file as Python values, or loaded scenario.
@@ -125,12 +118,12 @@ def decode_scenario_text(
     declared_document = scenario_text.parse()
     document = override_scenario_values(declared_document, settings or {})
     scenario = _decode_scenario(document)
-    find_key_conflicts = partial(_find_key_conflicts, engine_name=engine or scenario.engine)
-    problems = _find_problems_of_trials(scenario, document, find_key_conflicts)
-    if problems := [*_find_unequal_name(scenario_text, declared_document), *problems]:
+    engine_name = engine or scenario.engine
+    trials, problems = find_problems_per_trial(scenario, document, engine_name)
+    if problems := [*_find_name_mismatch(scenario_text, declared_document), *problems]:
         raise ScenarioError(problems)
-    if problems := _find_problems_of_planned_trials(scenario, document):
-        raise ScenarioError(problems, more_checks_follow=False)
+    if problems := find_problems_needing_predictions(trials, scenario, document, engine_name):
+        raise ScenarioError(problems, later_checks_skipped=False)
     return scenario
 
 
@@ -207,16 +200,20 @@ def _path_relative_to_cwd(path: Path) -> str:
     return str(path)
 
 
-def _find_unequal_name(scenario_text: ScenarioText, document: YamlDocument) -> Iterator[ScenarioProblem]:
+def _find_name_mismatch(scenario_text: ScenarioText, document: YamlDocument) -> Iterator[ScenarioProblem]:
     """Yield a problem if the name in a scenario file is not that of the file.
 
     Results are stored under the name in the file, so those of an edited copy would lie among those of the original.
     """
     stem, name = Path(scenario_text.origin).stem, document.data.get("name")
-    if scenario_text.is_file and name is not None and name != stem and stem not in NAMES_OF_COPIES:
-        message = f"{name} differs from the name of the file; rename the file to {name}.yaml"
+    if scenario_text.is_file and name is not None and name != stem and stem not in RUN_FOLDER_SCENARIO_STEMS:
+        corrections = [f"rename the file to {name}.yaml"]
         if re.fullmatch(LABEL_PATTERN, stem):
-            message += f", or write name: {stem}"
+            corrections.insert(0, f"write name: {stem}")
+        message = (
+            f"{name!r} is not the name of the file ({stem!r}); both must be equal, because results are stored under "
+            f"name; {', or '.join(corrections)}"
+        )
         yield ScenarioProblem(document.find_position_of_key(("name",)), "name", message)
 
 
@@ -239,80 +236,3 @@ def _describe_key_conflict(key_conflict: KeyConflict, scenario_yaml: YamlDocumen
     """
     path = key_conflict.key_path
     return ScenarioProblem(scenario_yaml.find_position_of_key(path), ".".join(map(str, path)), key_conflict.message)
-
-
-def _find_problems_of_trials(
-    scenario: Scenario,
-    scenario_yaml: YamlDocument,
-    find_conflicts: Callable[[Scenario, TrialIdentity], Iterable[KeyConflict]],
-) -> list[ScenarioProblem]:
-    """Check the trial of every combination of swept values with `find_conflicts`, and return all problems.
-
-    If only some combinations have a problem, the message of the problem names the first such combination.
-    """
-    choices = [choice for choice in scenario.all_trial_identities() if choice.repeat == 0]
-    choices_by_conflict: dict[KeyConflict, list[TrialIdentity]] = defaultdict(list)
-    for choice in choices:
-        for conflict in find_conflicts(scenario, choice):
-            choices_by_conflict[conflict].append(choice)
-    return [
-        _describe_sweep_conflict(
-            conflict, scenario, scenario_yaml, {} if len(affected) == len(choices) else affected[0].sweep_point
-        )
-        for conflict, affected in choices_by_conflict.items()
-    ]
-
-
-def _find_key_conflicts(
-    scenario: Scenario, trial_identity: TrialIdentity, engine_name: str | None
-) -> list[KeyConflict]:
-    """Return all conflicts between the scenario keys of one trial.
-
-    The trial has one combination of swept values.
-    """
-    try:
-        trial = scenario.trial(trial_identity)
-    except ValidationError as error:
-        return list(explain_validation_error(error, scenario.document_with_swept_values(trial_identity)))
-    return list(_find_missing_throughput(trial)) if engine_name == "simulated" else []
-
-
-def _find_missing_throughput(trial: TrialSpec) -> Iterator[KeyConflict]:
-    """Yield a conflict between scenario keys if a worker declares no throughput.
-
-    The engine `simulated` needs a throughput for every worker.
-    """
-    if unpaced_workers := trial.scenario.workers_without_throughput:
-        message = (
-            f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
-            "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too), "
-            "or use engine docker or local"
-        )
-        yield KeyConflict(("cluster", "worker", "throughput"), message)
-
-
-def _find_problems_of_planned_trials(scenario: Scenario, scenario_yaml: YamlDocument) -> list[ScenarioProblem]:
-    """Return the problems that only predictions for the trials of a valid scenario show."""
-    conflicts = [*find_too_frequent_random_events(scenario), *find_late_events(scenario)]
-    problems = [_describe_sweep_conflict(conflict, scenario, scenario_yaml, {}) for conflict in conflicts]
-    return problems + _find_problems_of_trials(scenario, scenario_yaml, _find_slow_link)
-
-
-def _find_slow_link(scenario: Scenario, trial_identity: TrialIdentity) -> list[KeyConflict]:
-    return list(find_link_slower_than_timeout(scenario.trial(trial_identity)))
-
-
-def _describe_sweep_conflict(
-    key_conflict: KeyConflict, scenario: Scenario, scenario_yaml: YamlDocument, swept_values: SweepPoint
-) -> ScenarioProblem:
-    """Convert a conflict between scenario keys to a problem that names the swept values.
-
-    The swept values are those that cause the conflict. The problem's position is that of the key, or that of the
-    sweep's axis if the key is swept.
-    """
-    key = ".".join(map(str, key_conflict.key_path))
-    paths_by_axis = {name: axis.swept_key_paths(name) for name, axis in scenario.sweep.items()}
-    axes = [name for name, paths in paths_by_axis.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
-    values = " and ".join(f"{name} = {value}" for name, value in swept_values.items())
-    position = scenario_yaml.find_position_of_key(("sweep", axes[0]) if axes else key_conflict.key_path)
-    return ScenarioProblem(position, key, f"{key_conflict.message} (with {values})" if values else key_conflict.message)

@@ -30,7 +30,7 @@ class ScenarioProblem(NamedTuple):
         return ": ".join(str(part) for part in self if part)
 
 
-MORE_CHECKS_TEXT = "more problems may follow: some checks start only after these are corrected"
+LATER_CHECKS_TEXT = "Not all checks have run yet. Correct the above, then check again: there may be further problems."
 
 
 class ScenarioError(UserError):
@@ -39,10 +39,11 @@ class ScenarioError(UserError):
     The message has one line for each problem, in the order of the file.
     """
 
-    def __init__(self, problems: Iterable[ScenarioProblem], *, more_checks_follow: bool = True) -> None:
+    def __init__(self, problems: Iterable[ScenarioProblem], *, later_checks_skipped: bool = True) -> None:
         """Create the error for all problems that one stage of the checks has found.
 
-        With `more_checks_follow`, the last line of the message says that later checks have not started.
+        With `later_checks_skipped`, the last line of the message says that later checks have not run.
         """
         self.problems = tuple(sorted(set(problems)))
-        super().__init__("\n".join([*map(str, self.problems), *([MORE_CHECKS_TEXT] if more_checks_follow else [])]))
+        lines = [*map(str, self.problems), *([LATER_CHECKS_TEXT] if later_checks_skipped else [])]
+        super().__init__("\n".join(lines))

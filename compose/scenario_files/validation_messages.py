@@ -34,7 +34,7 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
     "tuple_type": "must be a list{it.wrong_value_text}{it.list_syntax_hint}{it.key_description_text}",
     "bool_type": "must be true or false{it.wrong_value_text}",
     "too_long": "has too many items{it.key_description_text}",
-    "too_short": "must not be empty",
+    "too_short": "must not be empty; declare at least one entry{it.key_description_text}",
     "string_pattern_mismatch": "{it.given_value!r} is not allowed; use only lower-case letters, digits, - and _",
     "union_tag_not_found": MISSING_KIND_TEMPLATE,
     "model_attributes_type": MISSING_KIND_TEMPLATE,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from sys import maxsize
+from math import isinf
+from sys import float_info, maxsize
 from typing import Any
 
 import numpy as np
@@ -217,10 +218,14 @@ class _YamlNodeReader:
         if not decode:
             return self._add_problem(node, key_path, f"the YAML tag {node.tag} is not supported; remove it")
         try:
-            return decode(node.value)
+            value = decode(node.value)
         except ValueError:  # only an explicit tag, such as `!!int five`, selects a decoder that does not match
             message = f"{node.value!r} does not have the type of its YAML tag {node.tag}; remove the tag"
             return self._add_problem(node, key_path, message)
+        if isinstance(value, float) and isinf(value):
+            message = f"the number {node.value} is too large; write one below {float_info.max:.1e}"
+            return self._add_problem(node, key_path, message)
+        return value
 
     @read_node.register
     def _read_sequence(self, node: yaml.SequenceNode, key_path: KeyPath) -> Any:

@@ -155,8 +155,15 @@ class Cluster(FrozenRecord):
         return min((*self._worker_link_rates_bps(), *servers_bps), default=inf)
 
     def _worker_link_rates_bps(self) -> Iterator[float]:
-        access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
+        access_links = [spec.with_link_profile_values for spec in self._distinct_worker_specs()]
         return _find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)])
+
+    def _distinct_worker_specs(self) -> Iterator[WorkerSpec]:
+        """Yield the properties of the workers of each group, and of those in no group."""
+        ranks, grouped_ranks = set(range(self.workers)), {rank for group in self.groups for rank in group.ranks}
+        if ranks - grouped_ranks:
+            yield self.worker
+        yield from (group.override_spec(self.worker) for group in self.groups if ranks & set(group.ranks))
 
     def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:
         """Yield a `KeyConflict` for every reference to a worker or server that the cluster lacks.

@@ -43,8 +43,11 @@ class ReduceToOne(Collective):
         total, model_total = sum(self.tensors), sum(model_array_entry_counts)
         if not self.tensors or total == model_total:
             return None
-        model_arrays = ", ".join(map(str, model_array_entry_counts))
-        return "tensors", f"{total} entries in all, but the model has {model_total}, in arrays of {model_arrays}"
+        reason = (
+            f"the sizes in tensors add up to {total}, but the model has {model_total} parameters; write tensors: "
+            f"{list(model_array_entry_counts)} (the arrays of the model), or leave out tensors"
+        )
+        return "tensors", reason
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         if rank_count == 1:

@@ -121,7 +121,10 @@ class Scenario(FrozenRecord):
     name: Label = Field(description="name of the scenario; equal to that of its file")
     workload: Workload
     cluster: Cluster = Cluster()
-    strategies: dict[Label, AnyStrategy] = Field(min_length=1, description="strategies to compare: label -> strategy")
+    strategies: dict[Label, AnyStrategy] = Field(
+        min_length=1,
+        description="strategies to compare: label -> strategy, such as ring: {kind: all_reduce}",
+    )
     sweep: dict[str, SweepAxis] = Field(
         {}, description="dotted paths of keys in this file -> values to try; workers is short for cluster.workers"
     )
@@ -208,8 +211,23 @@ class Scenario(FrozenRecord):
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.document_with_swept_values(identity))  # validates the swept values
-        return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(swept.single_trial_document(identity)))
+        return self.with_swept_values(identity).reduce_to_trial(identity)
+
+    def with_swept_values(self, identity: "TrialIdentity") -> "Scenario":
+        """Return this scenario with the swept values of one trial, and with the nodes and events of all trials.
+
+        Raises:
+            pydantic.ValidationError: a swept value is not valid.
+        """
+        return Scenario.decode(self.document_with_swept_values(identity)) if identity.sweep_point else self
+
+    def reduce_to_trial(self, identity: "TrialIdentity") -> "TrialSpec":
+        """Return the trial with the given strategy and repeat; this scenario already has its swept values.
+
+        Raises:
+            pydantic.ValidationError: keys of the trial conflict with each other.
+        """
+        return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(self._single_trial_document(identity)))
 
     def document_with_swept_values(self, trial_identity: "TrialIdentity") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with the swept values of one trial.
@@ -218,7 +236,7 @@ class Scenario(FrozenRecord):
         """
         return apply_sweep_point(self.sweep, trial_identity.sweep_point, self.encode())
 
-    def single_trial_document(self, identity: "TrialIdentity") -> ScenarioDocument:
+    def _single_trial_document(self, identity: "TrialIdentity") -> ScenarioDocument:
         """Return this scenario, reduced to a single trial, as nested dicts and lists.
 
         The trial has one strategy and one seed, and the scenario has no sweep. Nodes that the strategy does not use are
@@ -332,7 +350,10 @@ class Scenario(FrozenRecord):
             conflicts = strategy.find_scenario_conflicts(self._collect_scenario_sizes())
             yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
         if self.workload.global_batch_size(workers) < workers:
-            message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
+            message = (
+                f"batch ({self.workload.batch}) is smaller than the number of workers ({workers}); use a batch of at "
+                f"least {workers}, or fewer workers"
+            )
             yield KeyConflict(("workload", "batch"), message)
         yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()

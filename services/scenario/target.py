@@ -47,15 +47,23 @@ class QualityTarget(FrozenRecord):
     @model_validator(mode="after")
     def _check_bound_reachable(self) -> Self:
         properties = QUALITY_METRICS[self.metric]
-        declared_keys = [key for key in ("at_least", "at_most") if getattr(self, key) is not None]
-        if declared_keys != [properties.bound_key]:
-            raise ValueError(f"a target of {self.metric} needs {properties.bound_key} and no other bound")
+        if reason := self._explain_wrong_bound_key(properties.bound_key):
+            raise ValueError(reason)
         if not properties.is_reachable_bound(self.required_value):
             raise ValueError(
                 f"no model reaches {self.metric} {properties.bound_key} {self.required_value:g}; "
                 f"the best value is {properties.best_value:g}"
             )
         return self
+
+    def _explain_wrong_bound_key(self, bound_key: Literal["at_least", "at_most"]) -> str:
+        """Return why the declared bounds do not suit the metric, which takes `bound_key`; empty if they suit it."""
+        other_key = "at_most" if bound_key == "at_least" else "at_least"
+        has_bound, has_other = getattr(self, bound_key) is not None, getattr(self, other_key) is not None
+        if has_bound:
+            return f"metric {self.metric} takes only {bound_key}; remove {other_key}" if has_other else ""
+        takes = f"takes {bound_key}, not {other_key}" if has_other else f"needs {bound_key}"
+        return f"metric {self.metric} {takes}; write for example {bound_key}: 0.9"
 
     @property
     def required_value(self) -> float:

@@ -41,11 +41,13 @@ class Workload(FrozenRecord):
             problem = "one of batch (samples over all workers) and batch_per_worker is required"
             both = "batch (samples over all workers) and batch_per_worker exclude each other; remove one"
             yield KeyConflict(("batch",), problem if self.batch is None else both)
-        if max(self.batch or 0, self.batch_per_worker or 0) > train_samples:
-            yield KeyConflict(
-                ("batch",),
-                f"the batch is larger than the training set; {self.dataset.kind} has {train_samples} training samples",
-            )
+        for key, size in (("batch", self.batch), ("batch_per_worker", self.batch_per_worker)):
+            if size is not None and size > train_samples:
+                message = (
+                    f"{key} ({size}) is larger than the training set of {self.dataset.kind} ({train_samples} samples); "
+                    f"use at most {train_samples}"
+                )
+                yield KeyConflict((key,), message)
         if reason := self.model.unsupported_task_reason(task):
             yield KeyConflict(("model",), reason)
         if self.target and task.loss not in QUALITY_METRICS[self.target.metric].loss_functions:

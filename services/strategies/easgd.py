@@ -9,6 +9,7 @@ centre.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import floor
 from typing import Literal
 
 from pydantic import Field, PositiveInt
@@ -55,10 +56,11 @@ class Easgd(ServerBasedStrategy):
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
             return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
-        if isinstance(self.synchrony, Bsp) and worker_count * self._moving_rate_or_default(worker_count) > 1:
+        moving_rate = self._moving_rate_or_default(worker_count)
+        if isinstance(self.synchrony, Bsp) and worker_count * moving_rate > 1:
             return (
-                f"moving_rate is too large: {worker_count} workers move the centre together; "
-                f"with synchrony bsp it may be at most 1/{worker_count}"
+                f"moving_rate {moving_rate:g} is too large; with synchrony bsp and {worker_count} workers it may be at "
+                f"most {floor(1e6 / worker_count) / 1e6:g}"
             )
         return super()._explain_key_conflict(worker_count)
 

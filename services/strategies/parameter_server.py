@@ -52,8 +52,8 @@ class ParameterServer(ServerBasedStrategy):
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         if self._scales_lr_by_gradients(worker_count) and self.staleness.divides_lr_by_worker_count:
             return (
-                f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
-                "does so again; write rate: as_given, or staleness none, exponential or cut_off"
+                f"both staleness {self.staleness.kind} and rate: per_sample divide the learning rate by "
+                f"{worker_count}; write rate: as_given, or staleness none, exponential or cut_off"
             )
         return super()._explain_key_conflict(worker_count)
 

@@ -83,7 +83,8 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
 
         Return None if it can, or if it has only one server.
         """
-        count = len(self.server_algorithm().shard_ranges(worker_count, parameter_count=1))
+        algorithm = self.server_algorithm()
+        count = len(algorithm.shard_ranges(worker_count, parameter_count=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
         drops = self.synchrony.describe_worker_sync().is_asynchronous_with_stragglers and drops_stale
         if count == 1 or not (drops or self.synchrony.describe_worker_sync().needs_one_server):
@@ -91,9 +92,10 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         policy = f"synchrony {self.synchrony.kind}"
         if drops:
             policy += f" with staleness {self._staleness_weighting.kind}"
+        remedy = "servers: 1" if algorithm.dedicated_server_count == count else "placement: {kind: dedicated}"
         return (
             f"{policy} allows only one server (found: {count}): several servers would drop different gradients and "
-            "could block each other's workers for ever"
+            f"could block each other's workers for ever; write {remedy}"
         )
 
     def _find_shard_count_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
@@ -101,9 +103,10 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         algorithm = self.server_algorithm()
         shards = algorithm.shard_ranges(scenario_sizes.workers, scenario_sizes.parameter_count)
         if any(not shard.size for shard in shards):
+            owners = "servers" if algorithm.dedicated_server_count == len(shards) else "workers with a shard"
             why = (
                 f"the model has {scenario_sizes.parameter_count} parameters, too few for {len(shards)} shards; "
-                "every shard needs at least one parameter"
+                f"every shard needs at least one parameter; use at most {scenario_sizes.parameter_count} {owners}"
             )
             yield KeyConflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
 

@@ -29,7 +29,11 @@ class SingleWorker(SinglePhaseStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if scenario_sizes.workers != 1:
-            yield KeyConflict((), f"strategy none trains on one worker, but the cluster has {scenario_sizes.workers}")
+            message = (
+                f"strategy none trains on one worker, but the cluster has {scenario_sizes.workers}; set "
+                "cluster.workers: 1, or remove this strategy"
+            )
+            yield KeyConflict((), message)
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))

@@ -69,6 +69,16 @@ def test_a_repeated_trial_is_shown_with_its_reason_and_starts_again() -> None:
     )
 
 
+def test_a_resumed_run_without_remaining_trials_says_that_only_its_report_is_written() -> None:
+    """No engine runs anything, so none is named."""
+    file = io.StringIO()
+    display = PlainLineDisplay(Console(file=file, width=120), clock=lambda: 0.0)
+
+    display.run_started(load_scenario(find_scenario("smoke")), "simulated", "as asked", (), Path("runs/smoke/1"))
+
+    assert file.getvalue() == "smoke: no trials left to run; writing the report of runs/smoke/1\n"
+
+
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """Logs of continuous integration must be readable."""
     assert display_output(PlainLineDisplay).splitlines() == [

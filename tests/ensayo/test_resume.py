@@ -181,7 +181,7 @@ def test_a_run_in_progress_is_not_continued_by_a_second_process(tmp_path: Path) 
         (
             "manifest.json",
             None,
-            r"manifest.json: No such file or directory; name the folder of an interrupted run",
+            r"manifest.json: No such file or directory; this is not a readable run folder; pass one to --resume",
         ),
         ("manifest.json", ("{", "["), r"manifest.json or resolved.yaml is damaged or was written by another version"),
         ("resolved.yaml", ("workload:", "work:"), r"damaged or was written by another version of Ensayo"),

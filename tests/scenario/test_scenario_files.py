@@ -62,7 +62,7 @@ def test_a_file_name_that_is_too_long_is_rejected_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("file_name", "advice"),
     [
-        ("mine.yaml", "rename the file to yours.yaml, or write name: mine"),
+        ("mine.yaml", "write name: mine, or rename the file to yours.yaml"),
         ("My own.yaml", "rename the file to yours.yaml"),
     ],
 )
@@ -78,7 +78,8 @@ def test_a_name_that_differs_from_the_file_is_rejected_with_the_line(
         load_scenario(path)
 
     (problem,) = raised.value.problems
-    assert problem.message == f"yours differs from the name of the file; {advice}"
+    reason = f"'yours' is not the name of the file ({path.stem!r}); both must be equal, because results are stored"
+    assert problem.message == f"{reason} under name; {advice}"
     assert problem.position.line
 
 

@@ -32,8 +32,8 @@ class BackupWorkers(Synchroniser):
         if worker_count == 1 or self.backups < worker_count:
             return None
         return (
-            f"with {self.backups} backups a step of {worker_count} workers has no gradient to wait for; "
-            f"use at most {worker_count - 1}"
+            f"backups ({self.backups}) must be smaller than the number of workers ({worker_count}), because a step "
+            f"ignores the gradients of the slowest {self.backups} workers; use at most {worker_count - 1}"
         )
 
     def describe_worker_sync(self) -> WorkerSyncRules:

@@ -19,7 +19,7 @@ from services.schema.component import ScenarioComponent
 
 MIN_DIVISOR = sys.float_info.min  # smallest divisor of a relative change: a loss may be 0
 LossSource: TypeAlias = Literal["validation", "train"]
-USE_NEVER = "for a run without a switch use kind: never"
+USE_NEVER = "or kind: never for a run without a switch"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,9 @@ class PlateauRule(SwitchRule):
         epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
-        return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
+        smaller = f"use at most {epochs - 1}" if epochs > 1 else "declare more epochs"
+        count = f"{epochs} epoch{'s' * (epochs != 1)}"
+        return "force_at", f"force_at {self.force_at} is too late: the run has {count}; {smaller}, {USE_NEVER}"
 
     def decide_strategy_switch(
         self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
@@ -194,11 +196,14 @@ class AtStepRule(SwitchRule):
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
         if self.step is not None and self.step >= total_steps:
-            reason = f"{self.step} is never reached; the steps of the budget are 0 to {total_steps - 1}; {USE_NEVER}"
+            last = total_steps - 1
+            reason = f"step {self.step} is too late: the run has steps 0 to {last}; use at most {last}, {USE_NEVER}"
             return "step", reason
         if self.epoch is not None and self.epoch * steps_per_epoch >= total_steps:
             epochs = total_steps // steps_per_epoch
-            return "epoch", f"{self.epoch} is not before the end of the budget of {epochs} epochs; {USE_NEVER}"
+            count = f"{epochs} epoch{'s' * (epochs != 1)}"
+            reason = f"epoch {self.epoch} is too late: the run has {count}; use at most {epochs - 1}, {USE_NEVER}"
+            return "epoch", reason
         return None
 
     def _declared_switch_step(self, total_steps: int, steps_per_epoch: int) -> int:

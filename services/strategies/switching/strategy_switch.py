@@ -24,6 +24,7 @@ from services.strategies.switching.rules import AnySwitchRule, PlateauRule
 from services.strategies.switching.switch import OptimiserStatePolicy, TrainingPhaseSwitch
 
 SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
+DEFAULT_FIRST_PHASE = AllReduce()
 DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
 
@@ -34,7 +35,9 @@ class StrategySwitch(Strategy):
     """
 
     kind: Literal["strategy_switch"] = "strategy_switch"
-    before: SwitchablePhase = Field(AllReduce(), description="before the switch: all_reduce or parameter_server")
+    before: SwitchablePhase = Field(
+        DEFAULT_FIRST_PHASE, description="before the switch: all_reduce or parameter_server"
+    )
     after: SwitchablePhase = Field(DEFAULT_SECOND_PHASE, description="after the switch: all_reduce or parameter_server")
     when: AnySwitchRule = Field(
         PlateauRule(), description="rule that decides when to switch: at a plateau of the loss, at a step, or never"
@@ -116,8 +119,8 @@ class StrategySwitch(Strategy):
         divides = _staleness_divides_lr(self.after) and not _staleness_divides_lr(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
-                f"staleness {self.after.staleness.kind} divides the rate by {worker_count} on average, and rate "
-                "keep_per_sample does so again; write rate: keep, or staleness none, exponential or cut_off"
+                f"both staleness {self.after.staleness.kind} and rate: keep_per_sample divide the learning rate by "
+                f"{worker_count}; write rate: keep, or staleness none, exponential or cut_off"
             )
         return None
 
@@ -133,7 +136,11 @@ def find_phase_conflicts(
     Conflicts of learning rates come first.
     """
     if phase_before == phase_after:
-        yield KeyConflict((), "before and after are the same strategy; change one of them")
+        message = (
+            f"before and after are the same strategy ({phase_before.kind}); before is {DEFAULT_FIRST_PHASE.kind} if it "
+            "is not declared; declare another strategy or other settings in before or after"
+        )
+        yield KeyConflict((), message)
     elif lr_conflict_reason:
         yield KeyConflict((), lr_conflict_reason)
     conflicts_after = (
