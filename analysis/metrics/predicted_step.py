@@ -26,9 +26,8 @@ def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
     The mean is over rounds: all steps up to an exchange. None where no round is whole, since closed forms predict whole
     rounds only, or where nothing is predicted.
     """
-    exchanges_every = trial.plan.exchange_period
     return _weighted_mean_s(
-        (phase.predicted.mean_step_s, len(steps_of_complete_exchanges(phase.steps, exchanges_every)))
+        (phase.predicted.mean_step_s, len(steps_of_complete_exchanges(phase.steps, trial.plan)))
         for phase in training_phases(trial)
     )
 

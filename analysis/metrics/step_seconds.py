@@ -1,5 +1,6 @@
 """Measured duration of training steps and of their phases, in virtual seconds."""
 
+from math import ceil
 from typing import Literal
 
 import pandas as pd
@@ -26,18 +27,17 @@ def typical_step_s(trial: TrialLogTables) -> float | None:
 
     If speeds vary, the typical time is the mean, otherwise the median.
 
-    It is the mean or median of all rounds' mean step times. A round is all steps up to an exchange, for most
-    strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
+    It is the mean or median of the rounds' mean step times. A round is all steps up to an exchange, for most strategies
+    one step. Only rounds count in which every step trained a whole batch, unless there are none. None without steps.
     """
     if trial.steps.empty:
         return None
-    if trial.plan.exchange_period == 1 and not trial.steps.duplicated(["node", "step"]).any():
-        return mean_or_median_step_s(trial.steps, trial.plan)  # every step is a round
-    steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchange_period)
-    rounds = steps.groupby(["node", "round"])[["step_s", "samples"]].agg({"step_s": ["mean", "size"], "samples": "sum"})
-    rounds.columns = pd.Index(["step_s", "size", "samples"])
-    whole_rounds = rounds[rounds["size"] == trial.plan.exchange_period]
-    return mean_or_median_step_s(rounds if whole_rounds.empty else whole_rounds, trial.plan)
+    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
+    steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
+    rounds_s = steps["step_s"].astype(float)
+    if trial.plan.exchange_period > 1 or steps.duplicated(["node", "step"]).any():
+        rounds_s = rounds_s.groupby([steps["node"], steps["step"] // trial.plan.exchange_period], observed=True).mean()
+    return float(rounds_s.mean() if trial.plan.has_varying_worker_speeds else rounds_s.median())
 
 
 def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
@@ -58,20 +58,22 @@ def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
     Closed forms predict the mean where speeds vary.
     """
     seconds = step_table["step_s"].astype(float)
-    return float(seconds[_full_batch_mask(step_table)].mean() if plan.has_varying_worker_speeds else seconds.median())
+    return float(
+        seconds[_full_batch_mask(step_table, plan)].mean() if plan.has_varying_worker_speeds else seconds.median()
+    )
 
 
-def steps_of_complete_exchanges(step_table: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
+def steps_of_complete_exchanges(step_table: pd.DataFrame, plan: TrialPlan) -> pd.DataFrame:
     """Return the steps of exchange rounds in which every step trained a whole batch.
 
     An exchange ends a round. Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller.
     The result is empty where no round is whole, as when workers exchange once per epoch.
     """
-    on_whole_batch = _full_batch_mask(step_table)
-    if steps_per_exchange == 1 or step_table.empty:
+    on_whole_batch = _full_batch_mask(step_table, plan)
+    if plan.exchange_period == 1 or step_table.empty:
         return step_table[on_whole_batch]
-    rounds = [step_table["node"], step_table["step"] // steps_per_exchange]
-    return step_table[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_exchange]
+    rounds = [step_table["node"], step_table["step"] // plan.exchange_period]
+    return step_table[on_whole_batch.groupby(rounds, observed=True).transform("sum") == plan.exchange_period]
 
 
 def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
@@ -84,15 +86,18 @@ def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
     """
     if trial.steps.empty:
         return None
-    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan.exchange_period)
+    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
     steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
     means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
 
 
-def _full_batch_mask(step_table: pd.DataFrame) -> "pd.Series[bool]":
-    """Return for each training step whether its batch was full.
+def _full_batch_mask(step_table: pd.DataFrame, plan: TrialPlan) -> "pd.Series[bool]":
+    """Return for each training step whether its global batch was full.
 
-    A full batch has as many samples as the largest step of the same worker.
+    Only the last batch of an epoch may be smaller.
     """
-    return step_table["samples"] >= step_table.groupby("node", observed=True)["samples"].transform("max")
+    has_smaller_last_batch = bool(plan.batch and plan.train_samples % plan.batch)
+    steps_per_epoch = ceil(plan.train_samples / plan.batch) if has_smaller_last_batch else 0
+    is_last = (step_table["step"] + 1) % steps_per_epoch == 0 if steps_per_epoch else step_table["step"] < 0
+    return ~is_last.astype(bool)

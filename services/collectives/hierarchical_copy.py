@@ -29,6 +29,11 @@ class HierarchicalCopyAllReduce(RankGroupCollective):
         copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
         return TransferSchedule(rounds=tuple(self._insert_tokens((*reductions, *copies))))
 
+    def explain_inapplicable_form(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - any vector
+        if len(set(map(len, self.rank_groups(rank_count)))) > 1:
+            return "smaller groups end a sum earlier, so their next vectors arrive before those of larger groups"
+        return ""
+
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time of the all-reduce in seconds.
 

@@ -210,6 +210,7 @@ def _predict_phases(
             cost_model,
             plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
             end - first,
+            workload.steps_per_epoch(workers),
             inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)

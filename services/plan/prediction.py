@@ -1,7 +1,7 @@
 """Predicted times of a trial: closed forms of the step time of each training phase, and the training time."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import NamedTuple
 
 from services.cluster.network import Network
@@ -9,13 +9,23 @@ from services.plan.node_plan import NodePlan
 from services.scenario.scenario import Scenario
 from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
 from services.strategies.compute_times import ComputeTimes
-from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.cost_model import MAX_NEGLECTED_SHARE, CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
 
 MIN_ASYNCHRONOUS_EXCHANGES = 50  # per worker: at the end of a run, some workers are idle for up to one exchange
+MIN_EXCHANGES_FOR_STEP = 20  # per worker: asynchronous workers begin together, and then drift apart
 SHORT_RUN_REASON = (
     f"asynchronous workers exchange fewer than {MIN_ASYNCHRONOUS_EXCHANGES} times, so their different end times change "
     "the training time noticeably"
+)
+VERY_SHORT_RUN_REASON = (
+    f"asynchronous workers exchange fewer than {MIN_EXCHANGES_FOR_STEP} times, so the exchanges with which they begin "
+    "together change the mean step time noticeably"
+)
+MIN_STEPS_WITH_SWITCH = 50  # a switch takes about as long as one to two steps
+SHORT_RUN_WITH_SWITCH_REASON = (
+    f"training has fewer than {MIN_STEPS_WITH_SWITCH} steps, so the switch of the strategy changes the training time "
+    "noticeably"
 )
 UNPLANNED_SWITCH_REASON = "losses decide when the strategy switches"
 
@@ -34,6 +44,7 @@ def predict_phase(
     cost_model: CostModel,
     compute_times: ComputeTimes,
     step_count: int,
+    steps_per_epoch: int,
     cluster_inapplicable_reason: str,
 ) -> PhasePrediction:
     """Return the predicted times of a training phase.
@@ -43,6 +54,7 @@ def predict_phase(
         cost_model: cost model of the planned cluster, without compute times.
         compute_times: compute times of the workers by step, on whole and on smaller batches.
         step_count: number of steps of the phase.
+        steps_per_epoch: number of steps of an epoch.
         cluster_inapplicable_reason: why no closed form describes this cluster; empty if closed forms do.
     """
     period = strategy.describe_worker_exchange().exchange_period
@@ -51,14 +63,17 @@ def predict_phase(
         for times in (compute_times.only_full_batch_rounds(period), compute_times)
     )
     mean_samples = compute_times.mean_samples_by_worker  # 0 of a worker that only serves
+    exchange_count = inf if strategy.describe_worker_exchange().is_synchronous else step_count / period
     reason = cluster_inapplicable_reason or on_all_batches.inapplicable_reason
-    is_too_short = (
-        not strategy.describe_worker_exchange().is_synchronous and step_count < MIN_ASYNCHRONOUS_EXCHANGES * period
-    )
+    has_long_exchanges = on_whole_batches.exchange_s > MAX_NEGLECTED_SHARE * on_whole_batches.step_s
+    if exchange_count < MIN_EXCHANGES_FOR_STEP and has_long_exchanges:
+        reason = reason or VERY_SHORT_RUN_REASON
     return PhasePrediction(
         on_whole_batches.model_copy(update={"inapplicable_reason": reason}),
-        on_all_batches.predict_training_s(step_count, period, [mean for mean in mean_samples if mean]),
-        reason or SHORT_RUN_REASON * is_too_short,
+        on_all_batches.predict_training_s(
+            step_count, step_count / steps_per_epoch, period, [mean for mean in mean_samples if mean]
+        ),
+        reason or SHORT_RUN_REASON * (exchange_count < MIN_ASYNCHRONOUS_EXCHANGES),
         compute_times,
     )
 
@@ -111,5 +126,8 @@ def explain_inapplicable_form_of_training(predictions: Sequence[PhasePrediction]
 
     Return an empty text if one does.
     """
-    reasons = (prediction.training_inapplicable_reason for prediction in predictions)
+    reasons = [prediction.training_inapplicable_reason for prediction in predictions]
+    step_count = sum(len(prediction.compute_times.seconds) for prediction in predictions)
+    if len(predictions) > 1 and step_count < MIN_STEPS_WITH_SWITCH:
+        reasons.append(SHORT_RUN_WITH_SWITCH_REASON)
     return next(filter(None, reasons), "" if is_switch_planned else UNPLANNED_SWITCH_REASON)

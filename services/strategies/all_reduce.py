@@ -112,11 +112,13 @@ class AllReduce(SinglePhaseStrategy):
             exchange_s=exchange_s,
             formula=f"t_c + {self.collective.all_reduce_time_formula}"
             + (", less the part of α that pieces hide" if hidden_s else ""),
-            inapplicable_reason=self._explain_inapplicable_form(cost_model, compute_s, exchange_s, steps_per_exchange),
+            inapplicable_reason=self._explain_inapplicable_form(
+                cost_model, compute_s, exchange_s, waits_s, steps_per_exchange
+            ),
         )
 
     def _explain_inapplicable_form(
-        self, cost_model: CostModel, compute_s: float, exchange_s: float, steps_per_exchange: int
+        self, cost_model: CostModel, compute_s: float, exchange_s: float, latency_s: float, steps_per_exchange: int
     ) -> str:
         """Return why the closed form does not describe the step time on this cluster.
 
@@ -131,7 +133,14 @@ class AllReduce(SinglePhaseStrategy):
         schedule, is_short = self.collective_schedule(ranks), message_bytes < MAX_FLUID_MESSAGE_BYTES
         if is_short and cost_model.has_unequal_links and not schedule.is_pipelined:
             return "ranks with faster links exchange short vectors before the others"
-        if not schedule.all_ranks_send_in_every_round and cost_model.compute_times.mean_spread_s(steps_per_exchange):
+        spread_s = cost_model.compute_times.mean_spread_s(steps_per_exchange)
+        if spread_s and is_short and not schedule.is_pipelined and exchange_s > compute_s:
+            return EARLY_EXCHANGE_REASON
+        # In a pipeline, the slowest rank still sends all its data: ranks that start early hide only latency.
+        sends_all_data = schedule.all_ranks_send_in_every_round and schedule.is_pipelined
+        has_own_links = not cost_model.network.shared_links
+        hidden_s = latency_s / steps_per_exchange if sends_all_data and has_own_links else exchange_s
+        if min(spread_s, hidden_s) > max_deviation_s / 2:
             return EARLY_EXCHANGE_REASON
         return ""
 

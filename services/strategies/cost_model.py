@@ -84,11 +84,24 @@ class CostModel(FrozenRecord):
         return self.step_compute_times or ComputeTimes.of_equal_steps((self.compute_s,) * len(self.workers))
 
     @property
+    def has_unequal_rates(self) -> bool:
+        """Whether workers have access links of different rates."""
+        return len({(self.uplink_s_per_byte[name], self.downlink_s_per_byte[name]) for name in self.workers}) > 1
+
+    @property
+    def delay_spread_s(self) -> float:
+        """Largest difference of the delays from workers to one kind of node, workers or servers, in seconds."""
+        delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
+        delays_to_nodes = (
+            [delays.get((worker, node), 0.0) for worker in self.workers for node in nodes if node != worker] or [0.0]
+            for nodes in (self.workers, self.servers)
+        )
+        return max(max(column) - min(column) for column in delays_to_nodes)
+
+    @property
     def has_unequal_links(self) -> bool:
         """Whether workers have different access links or paths, or share further links."""
-        rates = {(self.uplink_s_per_byte[name], self.downlink_s_per_byte[name]) for name in self.workers}
-        delays = {path.delay_s for path in self.network.paths if {path.source, path.target} <= set(self.workers)}
-        return len(rates) > 1 or len(delays) > 1 or bool(self.network.shared_links)
+        return self.has_unequal_rates or self.delay_spread_s > 0 or bool(self.network.shared_links)
 
     def max_latency_s(self, sender_receiver_pairs: Collection[Flow]) -> float:
         """Return the largest latency from sender to receiver of any flow, in seconds.
@@ -111,6 +124,7 @@ class StepTimePrediction(FrozenRecord):
     steps_s: tuple[float, ...] = ()  # step time of each worker by rank in asynchronous training; else empty
     counted: float = 1.0  # share of the computed gradients that go into updates; the rest is dropped
     inapplicable_reason: str = ""  # why the formula does not describe the step; empty: it does
+    epoch_start_delay_s: float = 0.0  # by which the first exchange of an epoch ends later than the others
 
     @property
     def step_s(self) -> float:
@@ -149,7 +163,7 @@ class StepTimePrediction(FrozenRecord):
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
     def predict_training_s(
-        self, step_count: int, steps_per_exchange: int, mean_samples_by_worker: Sequence[float]
+        self, step_count: int, epoch_count: float, steps_per_exchange: int, mean_samples_by_worker: Sequence[float]
     ) -> float:
         """Return the predicted seconds of a whole training phase, given its number of steps.
 
@@ -157,13 +171,14 @@ class StepTimePrediction(FrozenRecord):
 
         Args:
             step_count: number of steps of the phase.
+            epoch_count: number of epochs of the phase.
             steps_per_exchange: steps from one exchange to the next; the last exchange may follow fewer steps.
             mean_samples_by_worker: mean number of samples that a worker computes in a step, by rank.
         """
         if not self.steps_s:
             exchange_count = ceil(step_count / steps_per_exchange)
             seconds = step_count * self.compute_s + exchange_count * steps_per_exchange * self.exchange_s
-            return seconds / self.counted
+            return (seconds + epoch_count * self.epoch_start_delay_s) / self.counted
         if not all(self.steps_s):
             return 0.0
         rates = (samples / step_s for samples, step_s in zip(mean_samples_by_worker, self.steps_s, strict=True))

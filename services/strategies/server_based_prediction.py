@@ -26,7 +26,7 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.links.fluid_link import compute_last_message_bytes
+from services.cluster.links.fluid_link import choose_message_bytes, compute_last_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -45,7 +45,6 @@ EARLY_PUSHES_TEXT = ", less the pushes of early workers"
 ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·β_w, n/s·Sβ_s)"
 
 MAX_UNQUEUED_UTILISATION = 0.3  # of a step: messages seldom queue on a shared link that is busy for a smaller part
-MAX_WORKERS_WITHOUT_STRAGGLER = 2  # of two workers, none can be a straggler
 
 
 @dataclass(frozen=True)
@@ -98,33 +97,47 @@ class ServerStepTimeModel:
             / self.exchange_period
         )
         if gradients < workers:
-            compute_s, early_s = times.mean_kth_fastest_s(gradients, exchange_s), 0.0
+            compute_s, early_s, delay_s = times.mean_kth_fastest_s(gradients, exchange_s), 0.0, 0.0
         else:
             compute_s = times.mean_slowest_s(self.exchange_period)
-            early_s = self._seconds_of_early_pushes(compute_s, exchange_s)
+            early_s = self._seconds_of_early_pushes(compute_s, exchange_s, self._head_start_s)
+            common_start_early_s = self._seconds_of_early_pushes(compute_s, exchange_s, head_start_s=0.0)
+            delay_s = (early_s - common_start_early_s) * self.exchange_period
         return StepTimePrediction(
             compute_s=compute_s,
-            exchange_s=exchange_s - early_s,
+            exchange_s=max(0.0, exchange_s - early_s),
+            epoch_start_delay_s=delay_s,
             formula=self._format_step_time_formula(SYNCHRONOUS_FORMULA) + EARLY_PUSHES_TEXT * bool(early_s),
             counted=gradients / workers,
             inapplicable_reason=self._explain_inapplicable_synchronous_form(compute_s, exchange_s),
         )
 
-    def _seconds_of_early_pushes(self, compute_s: float, exchange_s: float) -> float:
+    def _seconds_of_early_pushes(self, compute_s: float, exchange_s: float, head_start_s: float) -> float:
         """Return the seconds per step by which pushes shorten a step because they do not begin together.
 
-        A dedicated server's link carries the pushes of early workers while others compute. A single server sends the
-        last messages of its replies one after another, so workers also start one after another. 0 if another link is
-        the busiest, or if this is a negligible part of the step.
+        A dedicated server's link carries the pushes of early workers while others compute. 0 if another link is the
+        busiest, or if this is a negligible part of the step.
+
+        Args:
+            compute_s: predicted compute time of a step.
+            exchange_s: predicted exchange time of a step in which all pushes begin together.
+            head_start_s: seconds by which a worker starts before the next one; 0 in the first step of an epoch.
         """
         cost, workers = self.cost_model, len(self.cost_model.workers)
         push_link, push_s = self._busiest_link(self._worker_push_flows)
         if push_link[1] not in cost.servers:
             return 0.0
-        head_start_s = self._seconds_between_replies if len(cost.servers) == 1 else 0.0
         end_s = cost.compute_times.mean_end_of_pushes_s(push_s / workers, head_start_s, self.exchange_period)
         early_s = compute_s + (push_s - end_s) / self.exchange_period
         return early_s if early_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s) / 2 else 0.0
+
+    @property
+    def _head_start_s(self) -> float:
+        """Seconds by which a worker starts a step before the next one.
+
+        A single server sends the last messages of its replies one after another.
+        """
+        return self._seconds_between_replies if len(self.cost_model.servers) == 1 else 0.0
 
     @property
     def _workers_have_unequal_speeds(self) -> bool:
@@ -142,6 +155,18 @@ class ServerStepTimeModel:
         last_bytes = compute_last_message_bytes(shard_bytes, self.cost_model.vector_bytes)
         return last_bytes * self.cost_model.uplink_s_per_byte[str(link_name)]
 
+    @property
+    def _message_s(self) -> float:
+        """Seconds for which one message of a reply occupies the slowest uplink of a node that owns a shard."""
+        message_bytes = choose_message_bytes(self.cost_model.vector_bytes)
+        return max(
+            (
+                min(size, message_bytes) * self.cost_model.uplink_s_per_byte[owner]
+                for (owner, _), size in self._server_reply_flows
+            ),
+            default=0.0,
+        )
+
     def _busiest_link(self, flows: Sequence[FlowBytes]) -> tuple[LinkId, float]:
         """Return the link that needs the longest time for the bytes of all flows, and this time in seconds."""
         busy_s = self.cost_model.busy_s_by_link(flows)
@@ -154,21 +179,38 @@ class ServerStepTimeModel:
         """
         workers, spread_s = self.cost_model.workers, self.cost_model.compute_times.mean_spread_s(self.exchange_period)
         seeks_stragglers = self.algorithm.synchroniser.describe_worker_sync().straggler_criterion is not None
-        may_find_one = len(workers) > MAX_WORKERS_WITHOUT_STRAGGLER and spread_s > MAX_NEGLECTED_SHARE * compute_s
-        if seeks_stragglers and may_find_one:
+        is_uneven = spread_s > MAX_NEGLECTED_SHARE * compute_s or self.cost_model.has_unequal_links
+        if seeks_stragglers and is_uneven:
             return "which workers are stragglers is known only during the run"
         waits_for_all = self.algorithm.gradients_per_update(len(workers)) == len(workers)
         if not waits_for_all and exchange_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
             return "late pushes, for which no update waits, delay other transfers"
         if not waits_for_all and self._workers_have_unequal_speeds:
             return "slow workers skip steps"
-        head_starts_s = (len(workers) - 1) * self._seconds_between_replies / self.exchange_period
-        if len(self.cost_model.servers) > 1 and head_starts_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
-            return "replies of several servers are so short that workers do not start a step together"
-        (link_kind, link_name), _ = self._busiest_link(self._worker_push_flows)
+        if waits_for_all and self._seconds_of_early_pushes(compute_s, exchange_s, self._head_start_s) > exchange_s:
+            return EARLY_EXCHANGE_REASON
+        return self._explain_early_pushes(spread_s, compute_s + exchange_s, exchange_s)
+
+    def _explain_early_pushes(self, spread_s: float, step_s: float, exchange_s: float) -> str:
+        """Return why early pushes have an effect that the form does not contain; empty if they have none.
+
+        The form contains pushes over the link of one dedicated server.
+        """
+        workers, has_shared_links = self.cost_model.workers, bool(self.cost_model.network.shared_links)
+        push_link, reply_link = (
+            self._busiest_link(flows)[0][1] for flows in (self._worker_push_flows, self._server_reply_flows)
+        )
+        has_other_path = len(self.cost_model.servers) > 1 or has_shared_links
+        may_overtake = has_other_path or not {push_link, reply_link} <= set(workers)
+        if self.cost_model.has_unequal_rates and may_overtake and exchange_s > MAX_NEGLECTED_SHARE * step_s:
+            return "workers with faster links use the links of the servers before the others"
+        between_replies_s = self._message_s if reply_link in workers else self._seconds_between_replies
+        head_starts_s = (len(workers) - 1) * between_replies_s / self.exchange_period
+        if has_other_path and head_starts_s > MAX_NEGLECTED_SHARE * step_s:
+            return "replies of servers end one after another, so workers do not start a step together"
         owners = self.algorithm.shard_owners(workers, self.cost_model.servers)
-        is_shared = link_kind == "shared" or (link_name in owners and link_name in workers)
-        if is_shared and min(spread_s, exchange_s) > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
+        is_shared = has_other_path or (push_link in owners and push_link in workers)
+        if is_shared and min(spread_s, exchange_s) > MAX_NEGLECTED_SHARE * step_s:
             return EARLY_EXCHANGE_REASON
         return ""
 
@@ -194,8 +236,12 @@ class ServerStepTimeModel:
         if is_uneven and self.algorithm.synchroniser.limits_worker_lead:
             return "how often a fast worker waits for the slowest is known only during the run"
         shared_s = max((seconds for _, seconds in self._shared_link_busy_s()), default=0.0) / self.exchange_period
-        is_queued = shared_s > MAX_UNQUEUED_UTILISATION * step_s and (is_uneven or self.exchange_period > 1)
-        if is_queued or (shared_s > max_deviation_s and self.cost_model.has_unequal_links):
+        cost, owners = self.cost_model, self.algorithm.shard_owners(self.cost_model.workers, self.cost_model.servers)
+        has_one_server = len(owners) == 1 and not set(owners) & set(cost.workers)
+        is_even = not (is_uneven or cost.has_unequal_links) and has_one_server and self.exchange_period == 1
+        is_unequal = cost.has_unequal_rates or bool(cost.network.shared_links)
+        is_queued = not is_even and shared_s > MAX_UNQUEUED_UTILISATION * step_s
+        if is_queued or (shared_s > max_deviation_s and (is_unequal or self.exchange_period > 1)):
             return "messages of workers of unequal speed queue on links of the servers"
         return ""
 

@@ -130,7 +130,9 @@ def test_a_closed_form_of_varying_speeds_is_compared_with_the_mean_full_step(
     short = {"step_s": 0.5, "samples": 3}  # the last batch of an epoch
     node = {"name": "worker-0", "role": "worker", "rank": 0, "variation": {"kind": "on_off"}}
 
-    trial = make_trial({"worker-0": [steps_line([*rows, short], "worker-0")]}, workers=1, nodes=[node])
+    trial = make_trial(
+        {"worker-0": [steps_line([*rows, short], "worker-0")]}, workers=1, nodes=[node], batch=8, train_samples=27
+    )
 
     assert typical_step_s(trial) == 2.0
 
@@ -139,6 +141,19 @@ def test_log_batches_of_one_node_are_joined_into_one_table(make_trial: MakeTrial
     trial = make_trial({"worker-0": [steps_line([{}], "worker-0"), steps_line([{}, {}], "worker-0")]})
 
     assert len(trial.steps) == 3
+
+
+def test_whether_a_batch_is_full_is_a_property_of_the_step(make_trial: MakeTrial, steps_line: Line) -> None:
+    """In a smaller last batch, some workers may compute as many samples as before; the step is still shorter."""
+    full, last = {"step_s": 2.0, "samples": 4}, {"step_s": 1.0, "samples": 4}
+    lines = {
+        name: [steps_line([full, full, last | {"samples": count}], name)]
+        for name, count in (("worker-0", 4), ("worker-1", 2))
+    }
+    trial = make_trial(lines, batch=8, train_samples=22)
+
+    assert typical_step_s(trial) == 2.0
+    assert (step_time_statistics(trial) or {})["mean"] == pytest.approx(5 / 3)
 
 
 def test_time_outside_all_phases_is_reported_as_other(make_trial: MakeTrial, steps_line: Line) -> None:
@@ -155,7 +170,7 @@ def test_phase_seconds_cover_only_steps_on_full_batches(make_trial: MakeTrial, s
     """An epoch's last batch is smaller, and no closed form covers it."""
     rows = [{"compute_s": 0.6, "samples": 8}, {"compute_s": 0.8, "samples": 8}, {"compute_s": 0.1, "samples": 2}]
 
-    phases = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+    phases = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}, batch=8, train_samples=18))
 
     assert phases is not None
     assert phases["compute"] == pytest.approx(0.7)
@@ -166,11 +181,11 @@ def test_a_round_with_a_short_step_is_left_out_as_a_whole(make_trial: MakeTrial,
     full_round = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.4, "samples": 8}]
     short_round = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.9, "samples": 2}]
 
-    predicted = {"compute_s": 1, "exchange_s": 0, "formula": "t_c"}
+    plan = {"exchange_period": 2, "predicted": {"compute_s": 1, "exchange_s": 0, "formula": "t_c"}, "batch": 8}
 
     with_full_round, only_short_round = (
-        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchange_period=2, predicted=predicted)
-        for rows in (full_round + short_round, short_round)
+        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, train_samples=train_samples, **plan)
+        for rows, train_samples in ((full_round + short_round, 26), (short_round, 10))
     )
 
     assert (step_phase_seconds(with_full_round) or {})["exchange"] == pytest.approx(0.2)

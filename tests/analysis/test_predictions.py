@@ -28,7 +28,7 @@ def measure(trial: TrialSpec, folder: Path) -> tuple[Plan, TrialResult]:
 
 
 @pytest.mark.parametrize("kind", STRATEGY_KINDS)
-@pytest.mark.parametrize("count", [3, pytest.param(13, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_every_prediction_without_a_mark_is_within_five_percent(kind: str, count: int, tmp_path: Path) -> None:
     """Settings are random: short last batches, unequal shares, speeds and links, variation, jitter and losses."""
     predicted = 0

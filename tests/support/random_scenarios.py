@@ -9,7 +9,11 @@ from services.scenario.scenario import Scenario, TrialSpec
 
 Document: TypeAlias = dict[str, Any]
 
-COLLECTIVES = ("ring", "double_tree", "halving_doubling", "recursive_doubling", "tree", "reduce_to_one")
+COLLECTIVES = (
+    *({"kind": kind} for kind in ("ring", "double_tree", "halving_doubling", "recursive_doubling", "tree")),
+    {"kind": "reduce_to_one"},
+    *({"kind": kind, "size": size} for kind in ("hierarchical", "hierarchical_copy") for size in (2, 3)),
+)
 ROUNDS = ({"kind": "bsp"}, {"kind": "backup", "backups": 1}, {"kind": "elastic"}, {"kind": "greedy"})
 NO_ROUNDS = ({"kind": "asp"}, {"kind": "ssp", "staleness": 2}, {"kind": "dssp", "low": 1, "high": 4}, {"kind": "gba"})
 STRATEGY_KINDS = (
@@ -98,7 +102,7 @@ def _random_link(rng: Random) -> Document:
 
 def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911 - one case per kind
     compress = {"compress": {"kind": "fp16"}} if rng.random() < 0.2 else {}
-    collective = {"collective": {"kind": rng.choice(COLLECTIVES)}}
+    collective = {"collective": rng.choice(COLLECTIVES)}
     servers: Document = {"servers": rng.randint(1, 3)}
     if rng.random() < 0.3:
         servers = {"placement": {"kind": "colocated"}}

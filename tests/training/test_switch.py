@@ -637,7 +637,7 @@ def test_learning_rate_after_a_promotion_is_that_of_a_larger_share(simulate: Cal
 def test_step_time_after_a_promotion_equals_the_closed_form(simulate: Callable[..., Any], after: str) -> None:
     """Fewer workers compute larger shares; a synchronous worker with an early reply computes during later replies."""
     equal_links = {key: value for key, value in LINKS.items() if key != "groups"}
-    trial = simulate(switch("ring", after, at_rule(step=3)), 4, cluster=equal_links, batch=40, epochs=8)
+    trial = simulate(switch("ring", after, at_rule(step=3)), 4, cluster=equal_links, batch=40, epochs=20)
 
     steps_s = [row["step_s"] for rank in range(3) for row in trial.steps(rank) if 5 <= row["step"] < 14]
 
