@@ -23,7 +23,8 @@ from services.schema.component import ScenarioComponent
 
 SeriesColumns = Mapping[str, Floats]  # columns of a series, shape (n,) each: workers, seconds, samples, batch, ...
 
-FIT_DRAWS = 400  # the ends of a 90 % band then vary by about a tenth of its half width
+FIT_DRAWS = 1000  # of 400, the 95 % intervals of some laws contained the true value in 87 % of simulated series
+CHI_SQUARE_DRAWS_PER_REFIT = 100
 UNIDENTIFIED_RATIO = 1000  # upper / lower end of the 95 % interval above which a parameter is not identified
 MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly are thin, not empty
 
@@ -158,7 +159,8 @@ class LawFit:
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
         drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_to_fit_range(input_values)) * drift_factors
-        return np.asarray(np.exp(log_predictions + noise + drift))
+        with np.errstate(over="ignore"):  # the noise of a series of few points may be huge: an infinite upper end
+            return np.asarray(np.exp(log_predictions + noise + drift))
 
     def prediction_band(self, input_values: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
         """Return the prediction band of new measurements at each size.
@@ -226,10 +228,12 @@ def _fit_law_with_refits(
     residuals = observations - law.predict_log_outputs(np.exp(fitted), series)
     degrees_of_freedom = int(residuals.size - (~has_prior).sum())
     noise_scale = _pool_residual_norm(law, residuals, degrees_of_freedom, noise)
-    noise_sds = noise_scale / np.sqrt(rng.chisquare(degrees_of_freedom + noise.degrees_of_freedom, refit_count))
+    chi_squares = _draw_stratified_chi_squares(rng, degrees_of_freedom + noise.degrees_of_freedom, refit_count)
+    noise_sds = noise_scale / np.sqrt(chi_squares)
     observation_copies = observations + noise_sds[:, None] * rng.standard_normal((refit_count, observations.size))
     prior_shifts = np.where(has_prior, prior_sds, 0) * rng.standard_normal((refit_count, prior_means.size))
-    starts = np.repeat(fitted[None], refit_count, axis=0)
+    # A parameter that was fit as nearly zero has no gradient in its logarithm: a refit that starts there stays there.
+    starts = np.repeat(np.maximum(fitted, initial), refit_count, axis=0)
     draws = _fit_log_law_parameters(law, series, observation_copies, prior_means + prior_shifts, noise_sds, starts)
     sizes = series[law.inputs[0]]
     return LawFit(
@@ -242,6 +246,15 @@ def _fit_law_with_refits(
         degrees_of_freedom=degrees_of_freedom,
         size_range=(float(sizes.min()), float(sizes.max())),
     )
+
+
+def _draw_stratified_chi_squares(rng: np.random.Generator, degrees_of_freedom: float, count: int) -> Floats:
+    """Return `count` chi-squared numbers in random order that are spread evenly over the quantiles.
+
+    The ends of intervals then vary less than with independent draws.
+    """
+    ascending = np.sort(rng.chisquare(degrees_of_freedom, CHI_SQUARE_DRAWS_PER_REFIT * count))
+    return np.asarray(rng.permutation(ascending.reshape(count, -1)[:, CHI_SQUARE_DRAWS_PER_REFIT // 2]))
 
 
 def _fit_log_law_parameters(

@@ -97,7 +97,7 @@ def test_prediction_band_has_the_stated_coverage(law: ScalingLaw, theta: tuple[f
     new = truth * np.exp(sd * np.sqrt(law.noise_terms) * np.random.default_rng(5).standard_normal(60))
 
     for seed in range(60):
-        band = law.fit(make_observations(law, theta, sd, 10 * seed), refit_count=100).prediction_band(EXTRAPOLATED)
+        band = law.fit(make_observations(law, theta, sd, 10 * seed), refit_count=400).prediction_band(EXTRAPOLATED)
         covered.append(bool(band.low[0] <= new[seed] <= band.high[0]))
 
     assert 0.78 <= np.mean(covered) <= 0.99  # 90 % of 60 is 54; chance gives 47 to 59
