@@ -22,9 +22,8 @@ from services.coordinator.machine import (
     StartTrainingAction,
 )
 from services.coordinator.switch_machine import AnnounceDecisionAction, LogRuleDecisionAction, StartSwitchAction
-from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
-from services.learning.models.losses import LOSSES
+from services.learning.evaluation import evaluate_model
 from services.plan import Plan
 from services.runtime.clock import Clock
 from services.runtime.control import (
@@ -36,7 +35,7 @@ from services.runtime.control import (
     SwitchStageReport,
 )
 from services.runtime.run_log import RunLog
-from services.schema.arrays import HostArray, without_divergence_warnings
+from services.schema.arrays import HostArray
 from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision
 
 
@@ -234,9 +233,7 @@ class CoordinatorRuntime:
         """
         labels = {"epoch_num": epoch, "samples_count": samples_trained}
         self.log.log_start("eval_start", **labels)
-        eval_metrics = await self.clock.run_compute_function(
-            lambda: evaluate_model_quality(self.plan, self.data, params)
-        )
+        eval_metrics = await self.clock.run_compute_function(lambda: evaluate_model(self.plan.model, self.data, params))
         metric = self.plan.target.metric if self.plan.target else next(iter(eval_metrics))
         self.log.log_event("eval_accuracy", eval_metrics[metric], **labels, metric=metric)
         self.log.log_event("eval_metrics", eval_metrics, **labels, step=step)
@@ -356,11 +353,3 @@ class CoordinatorRuntime:
         The number is rounded and at least 1.
         """
         return max(1, round(sample_count / self.plan.train_samples))
-
-
-def evaluate_model_quality(plan: Plan, data: TrainTestData, params: HostArray) -> dict[str, float]:
-    """Return the quality metrics and the loss of a model on its evaluation set, by name."""
-    with without_divergence_warnings():
-        outputs = plan.model.predict_outputs(data.task, params, data.test_x)
-        loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
-        return compute_quality_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

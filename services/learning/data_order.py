@@ -1,10 +1,9 @@
-"""Order of the training samples by step and rank, and quality metrics of a model's outputs.
+"""Order of the training samples by step and rank.
 
 The order is a pure function of seed and step. So nodes never exchange positions, and a node that returns, or a strategy
 after a switch, finds the same samples at the same step.
 """
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -14,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from services.learning.datasets.base import LearningTask
-from services.schema.arrays import Array, array_namespace
 from services.schema.component import FrozenRecord
 
 SampleIndices: TypeAlias = npt.NDArray[np.int64]  # shape (n,), indices into the training samples
@@ -89,35 +86,3 @@ def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
     remaining = total - sum(map(int, quotas))
     rounded_up = sorted(range(len(quotas)), key=lambda rank: int(quotas[rank]) - quotas[rank])[:remaining]
     return tuple(int(quota) + (rank in rounded_up) for rank, quota in enumerate(quotas))
-
-
-def compute_quality_metrics(learning_task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
-    """Return quality metrics of a model's outputs, by metric name.
-
-    The outputs have the shape (n, outputs). n is at least 1. Classification has `accuracy`; regression has `mae`, `mse`
-    and `r2`.
-    """
-    return _METRICS_BY_LOSS[learning_task.loss](outputs, targets)
-
-
-def _classification_metrics(scores: Array, labels: Array) -> dict[str, float]:
-    return {"accuracy": float((scores.argmax(axis=1) == labels).mean())}
-
-
-def _regression_metrics(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return mean absolute error, mean squared error and r2 of a regression, by metric name.
-
-    r2 is the mean over outputs of 1 - residual / total sum of squares. An output whose targets are constant counts 1 if
-    it is predicted exactly, else 0.
-    """
-    xp, error = array_namespace(outputs), outputs - targets
-    residual = (error**2).sum(axis=0)
-    total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
-    r2 = xp.where(total > 0, 1 - residual / xp.where(total > 0, total, 1), residual == 0)
-    return {"mae": float(abs(error).mean()), "mse": float((error**2).mean()), "r2": float(r2.mean())}
-
-
-_METRICS_BY_LOSS: dict[str, Callable[[Array, Array], dict[str, float]]] = {
-    "cross_entropy": _classification_metrics,
-    "mse": _regression_metrics,
-}

@@ -1,6 +1,7 @@
 """Layout of a model's arrays in one flat parameter vector, and contiguous ranges of that vector."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -24,11 +25,17 @@ class ParameterLayout(FrozenRecord):
         """Number of entries in the parameter vector."""
         return sum(prod(shape) for _, shape in self.arrays)
 
+    @cached_property
+    def vector_ranges(self) -> dict[str, "VectorRange"]:
+        """Range of the parameter vector that each array occupies, by the name of the array."""
+        ends = accumulate((prod(shape) for _, shape in self.arrays), initial=0)
+        bounds = zip(self.arrays, pairwise(ends), strict=True)
+        return {name: VectorRange(start, stop) for (name, _), (start, stop) in bounds}
+
     def unpack(self, vector: Vector) -> dict[str, Array]:
         """Return the arrays of a parameter vector by name, as views without copies."""
-        ends = accumulate((prod(shape) for _, shape in self.arrays), initial=0)
-        arrays_with_bounds = zip(self.arrays, pairwise(ends), strict=True)
-        return {name: vector[start:stop].reshape(shape) for (name, shape), (start, stop) in arrays_with_bounds}
+        ranges = self.vector_ranges
+        return {name: ranges[name].view(vector).reshape(shape) for name, shape in self.arrays}
 
     def pack(self, arrays: Mapping[str, Array]) -> Vector:
         """Return a new parameter vector that contains `arrays`; the inverse of `unpack`."""

@@ -1,37 +1,26 @@
 """Quality target: the value of an evaluation metric at which training counts as done."""
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from services.learning.objectives import OBJECTIVES, LossName, QualityMetric
 from services.schema.component import FrozenRecord
 
 MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
-class QualityMetricDefinition(NamedTuple):
-    """Properties of an evaluation metric: its tasks, the direction of a quality target, and its best value."""
+LOSS_METRIC = QualityMetric("at_most", 0.0)
 
-    loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
-    bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
-    best_value: float  # no model does better
-
-    def is_reachable_bound(self, bound: float) -> bool:
-        """Return whether a model can reach the value `bound` of the metric.
-
-        An accuracy or r2 of 1 counts as reachable, an error of 0 does not.
-        """
-        return bound <= self.best_value if self.bound_key == "at_least" else bound > self.best_value
+QUALITY_METRICS: Mapping[str, QualityMetric] = {
+    name: metric for objective in OBJECTIVES.values() for name, metric in objective.metrics.items()
+} | {"loss": LOSS_METRIC}
 
 
-QUALITY_METRICS: Mapping[str, QualityMetricDefinition] = {
-    "accuracy": QualityMetricDefinition(("cross_entropy",), "at_least", 1.0),
-    "r2": QualityMetricDefinition(("mse",), "at_least", 1.0),
-    "mae": QualityMetricDefinition(("mse",), "at_most", 0.0),
-    "mse": QualityMetricDefinition(("mse",), "at_most", 0.0),
-    "loss": QualityMetricDefinition(("cross_entropy", "mse"), "at_most", 0.0),
-}
+def metric_names_of_loss(loss: LossName) -> tuple[str, ...]:
+    """Return the names of the quality metrics that apply to a learning task with the given loss."""
+    return (*OBJECTIVES[loss].metrics, "loss")
 
 
 class QualityTarget(FrozenRecord):

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, model_validator
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
-from services.scenario.target import QUALITY_METRICS, QualityTarget
+from services.scenario.target import QualityTarget, metric_names_of_loss
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
 
@@ -50,12 +50,12 @@ class Workload(FrozenRecord):
                 yield KeyConflict((key,), message)
         if reason := self.model.unsupported_task_reason(task):
             yield KeyConflict(("model",), reason)
-        if self.target and task.loss not in QUALITY_METRICS[self.target.metric].loss_functions:
-            names = ", ".join(name for name, metric in QUALITY_METRICS.items() if task.loss in metric.loss_functions)
-            yield KeyConflict(
-                ("target", "metric"),
-                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {names}",
+        names = metric_names_of_loss(task.loss)
+        if self.target and self.target.metric not in names:
+            message = (
+                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {', '.join(names)}"
             )
+            yield KeyConflict(("target", "metric"), message)
 
     def global_batch_size(self, worker_count: int) -> int:
         """Return the global batch size: the number of samples per step over all workers."""

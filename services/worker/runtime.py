@@ -12,12 +12,13 @@ from math import ceil
 
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
+from services.learning.randomness import BatchRandomness
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EpochReport, StopOrSwitchDecision
 from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
-from services.schema.arrays import HostArray, Vector, without_divergence_warnings
+from services.schema.arrays import Array, HostArray, Vector, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
 from services.worker.strategy_switch import WorkerStrategySwitch
@@ -114,7 +115,7 @@ class WorkerRuntime:
         share = self.plan.data_order.select_sample_indices(0, self.algorithm_context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
-            await self.pacer.premeasure_compute_time(lambda: self._loss_and_gradient(params, x, y))
+            await self.pacer.premeasure_compute_time(lambda: self._loss_and_gradient(0, params, x, y))
 
     async def train(self) -> None:
         """Train from the initial parameters to the end of the run."""
@@ -319,13 +320,14 @@ class WorkerRuntime:
             x = self.algorithm_context.device.to_device(self.data.train_x[share])
             y = self.algorithm_context.device.to_device(self.data.train_y[share])
         with step_timer.measure_phase("compute"):
-            computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(params, x, y))
+            computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(step, params, x, y))
         loss, mean_gradient = computed.result
         return loss, Gradient(mean_gradient, len(share)), computed
 
-    def _loss_and_gradient(self, params: Vector, inputs: Vector, targets: Vector) -> tuple[float, Vector]:
+    def _loss_and_gradient(self, step: int, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
+        randomness = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank)
         with without_divergence_warnings():
-            result = self.plan.model.loss_and_grad(self.data.task, params, inputs, targets)
+            result = self.plan.model.loss_and_grad(self.data.task, params, x, y, randomness)
         self.algorithm_context.device.synchronize()
         return result
 

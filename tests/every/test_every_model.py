@@ -90,6 +90,29 @@ def test_gradient_of_every_array_agrees_with_finite_differences(model: Model, ta
 
 
 @every_model
+def test_gradients_come_array_by_array_from_the_end_of_the_vector(model: Model, task: LearningTask) -> None:
+    """An exchange may send a gradient while the backward pass goes on; a bucket is then one contiguous range."""
+    x, y = samples(task, 4)
+    params = model.init_parameters(task, 3, "float64")
+
+    loss, gradients = model.compute_gradients(task, params, x, y)
+    parts = list(gradients)
+
+    assert [part.vector_range for part in parts] == list(reversed(model.parameter_layout(task).vector_ranges.values()))
+    whole_loss, whole = model.loss_and_grad(task, params, x, y)
+    assert (loss, np.concatenate([part.gradient for part in reversed(parts)]).tolist()) == (whole_loss, whole.tolist())
+
+
+@every_model
+def test_operations_are_known_for_arrays_of_the_model(model: Model, task: LearningTask) -> None:
+    """The pace of a bucket, and the compute time of a device, are derived from operations."""
+    flops = model.forward_flops(task)
+
+    assert set(flops) <= set(model.parameter_layout(task).vector_ranges)
+    assert sum(flops.values()) > 0
+
+
+@every_model
 def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """Training needs this of a model, on every device."""
     x, y = map(device.to_device, samples(task, 16, "float32"))
@@ -155,7 +178,7 @@ def test_results_have_the_type_of_the_parameters(
 
     _, grad = model.loss_and_grad(task, params, x, y)
 
-    assert params.dtype == grad.dtype == model.predict_outputs(task, params, x).dtype == np.dtype(dtype)
+    assert params.dtype == grad.dtype == model.create_output_function(task, params, x)(x).dtype == np.dtype(dtype)
 
 
 @every_model
@@ -192,6 +215,6 @@ def test_model_does_not_change_its_arguments(model: Model, task: LearningTask) -
     before = [array.copy() for array in (params, x, y)]
 
     model.loss_and_grad(task, params, x, y)
-    model.predict_outputs(task, params, x)
+    model.create_output_function(task, params, x)(x)
 
     assert all(np.array_equal(old, new) for old, new in zip(before, (params, x, y), strict=True))

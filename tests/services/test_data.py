@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_error, r2_score
 
-from services.learning.data_order import DataOrder, RankWeights, compute_quality_metrics, split_proportionally
-from services.learning.datasets import LearningTask
+from services.learning.data_order import DataOrder, RankWeights, split_proportionally
+from services.learning.objectives import OBJECTIVES
 from services.runtime.device import ComputeDevice
-
-CLASSES = LearningTask(inputs=(4,), outputs=10, loss="cross_entropy")
-NUMBERS = LearningTask(inputs=(4,), outputs=3, loss="mse")
 
 orders = st.builds(DataOrder, samples=st.integers(1, 200), batch=st.integers(1, 250), seed=st.integers(0, 9))
 weights = st.lists(st.floats(0.01, 100), min_size=1, max_size=9).map(tuple)
@@ -105,7 +102,7 @@ def test_accuracy_equals_that_of_scikit_learn(device: ComputeDevice) -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.standard_normal((50, 10)), rng.integers(10, size=50)
 
-    metrics = compute_quality_metrics(CLASSES, device.to_device(scores), device.to_device(labels))
+    metrics = OBJECTIVES["cross_entropy"].measure_quality(device.to_device(scores), device.to_device(labels))
 
     assert metrics == {"accuracy": pytest.approx(accuracy_score(labels, scores.argmax(axis=1)))}
 
@@ -116,7 +113,7 @@ def test_errors_and_r2_equal_those_of_scikit_learn(device: ComputeDevice) -> Non
     targets = rng.standard_normal((50, 3)) * [1, 0, 0] + [0, 2, 3]
     outputs = targets + 0.3 * rng.standard_normal((50, 3)) * [1, 0, 1]
 
-    metrics = compute_quality_metrics(NUMBERS, device.to_device(outputs), device.to_device(targets))
+    metrics = OBJECTIVES["mse"].measure_quality(device.to_device(outputs), device.to_device(targets))
 
     assert metrics == {
         "mae": pytest.approx(mean_absolute_error(targets, outputs)),

@@ -3,13 +3,13 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from services.learning.layout import Shape
+from services.learning.objectives import LossName
 from services.schema.arrays import HostArray
 from services.schema.component import FrozenRecord, ScenarioComponent
 
@@ -22,7 +22,7 @@ class LearningTask(FrozenRecord):
 
     inputs: Shape  # of one sample; images are (channels, height, width)
     outputs: int = Field(gt=0)  # number of classes, or of values to predict
-    loss: Literal["cross_entropy", "mse"]
+    loss: LossName  # names the objective
 
 
 @dataclass(frozen=True)

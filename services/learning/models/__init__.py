@@ -5,7 +5,7 @@ mlp       dense layers with a nonlinearity between them
 lenet5    LeNet-5, a convolutional network
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
-`sequential` implements it for chains of `layers` with one of the `losses` at the end.
+`network_model` implements it for models that consist of layers.
 """
 
 from typing import Annotated, TypeAlias

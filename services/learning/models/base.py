@@ -4,20 +4,41 @@ All three are functions of one flat parameter vector.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
 from services.learning.datasets.base import LearningTask
-from services.learning.layout import ParameterLayout
-from services.schema.arrays import Array, HostArray, Vector
+from services.learning.layout import ParameterLayout, VectorRange
+from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
+from services.schema.arrays import Array, HostArray, Vector, array_namespace
 from services.schema.component import ScenarioComponent
+
+OutputFunction: TypeAlias = Callable[[Array], Array]  # inputs of a batch -> outputs
+
+
+class RangeGradient(NamedTuple):
+    """Gradient of the loss with respect to one contiguous range of the parameter vector: one array of the model."""
+
+    vector_range: VectorRange
+    gradient: Vector  # shape (size of the range,)
+
+
+class LossAndGradients(NamedTuple):
+    """Mean loss over a batch of samples, and the gradient of this loss, array by array."""
+
+    loss: float
+    # In the order of the backward pass: ranges from the end of the parameter vector to its start, without gaps. The
+    # backward pass runs while the gradients are taken, and each gradient is complete as soon as it is returned.
+    gradients: Iterator[RangeGradient]
 
 
 class Model(ScenarioComponent):
     """Base class of models, each the architecture of a neural network.
 
-    The learning task defines the numbers of inputs and outputs. Samples x (B, *task.inputs) and parameters have one
-    floating-point type and are on one device; so are results.
+    The learning task defines the shapes of inputs and outputs. Samples x (B, *task.inputs) and parameters are on one
+    device, and so are results. Parameters, gradients and outputs have one floating-point type.
     """
 
     @abstractmethod
@@ -32,18 +53,64 @@ class Model(ScenarioComponent):
     def init_parameters(self, learning_task: LearningTask, seed: int, dtype: npt.DTypeLike) -> HostArray:
         """Return the initial parameters in host memory; a pure function of the arguments."""
 
+    def draw_inputs_and_targets(
+        self,
+        learning_task: LearningTask,  # noqa: ARG002 - most models train on the samples as they are
+        x: Array,
+        y: Array,
+        randomness: BatchRandomness,  # noqa: ARG002
+    ) -> tuple[Array, Array]:
+        """Return inputs and targets of the network for the samples `x` with targets `y`.
+
+        A model that masks or disturbs its samples at random draws from `randomness`. By default, the samples are the
+        inputs.
+        """
+        return x, y
+
     @abstractmethod
-    def loss_and_grad(self, learning_task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
-        """Return the mean loss over a batch of samples, and the gradient of this loss.
+    def compute_gradients(
+        self,
+        learning_task: LearningTask,
+        params: Vector,
+        x: Array,
+        y: Array,
+        randomness: BatchRandomness = DEFAULT_RANDOMNESS,
+    ) -> LossAndGradients:
+        """Return the mean loss over a batch of samples, and an iterator over the gradients of this loss.
 
         The samples are `x`, with targets `y`; the gradient is that with respect to `params`. Both are zero without
         samples, so that an empty share of a batch adds nothing.
         """
 
-    @abstractmethod
-    def predict_outputs(self, learning_task: LearningTask, params: Vector, x: Array) -> Array:
-        """Return the model's outputs for a batch of samples.
+    def loss_and_grad(
+        self,
+        learning_task: LearningTask,
+        params: Vector,
+        x: Array,
+        y: Array,
+        randomness: BatchRandomness = DEFAULT_RANDOMNESS,
+    ) -> tuple[float, Vector]:
+        """Return the mean loss over a batch of samples, and the whole gradient in one new vector."""
+        loss, gradients = self.compute_gradients(learning_task, params, x, y, randomness)
+        vector = array_namespace(params).empty_like(params)
+        for vector_range, gradient in gradients:
+            vector_range.view(vector)[:] = gradient
+        return loss, vector
 
-        For B samples the shape is (B, task.outputs). The outputs are class scores before the softmax, or predicted
-        values.
+    @abstractmethod
+    def create_output_function(
+        self, learning_task: LearningTask, params: Vector, calibration_x: Array
+    ) -> OutputFunction:
+        """Return the function that computes the model's outputs in evaluation.
+
+        The function takes inputs as `draw_inputs_and_targets` returns them. `calibration_x` are training samples: a
+        model with batch normalisation takes mean and variance of its layers from them.
+        """
+
+    @abstractmethod
+    def forward_flops(self, learning_task: LearningTask) -> Mapping[str, float]:
+        """Return the floating-point operations of a forward pass for one sample, by name of the array they use.
+
+        Matrix products and convolutions count, with 2 operations per multiplication and addition. The order is that of
+        the layout. A backward pass takes twice as many.
         """

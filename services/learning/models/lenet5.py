@@ -11,15 +11,19 @@ from typing import Literal
 from pydantic import Field
 
 from services.learning.datasets.base import LearningTask
-from services.learning.models.layers import ACTIVATIONS, AveragePool, Conv2d, Dense, Flatten, Layer, upsample
-from services.learning.models.sequential import SequentialModel
-from services.schema.arrays import Array, array_namespace
+from services.learning.layers.activations import ACTIVATIONS
+from services.learning.layers.base import Layer
+from services.learning.layers.chain import Chain
+from services.learning.layers.convolution import Conv2d
+from services.learning.layers.dense import Dense
+from services.learning.layers.images import AveragePool, FitToSquare, Flatten, SamplesLast
+from services.learning.models.network_model import NetworkModel
 
 KERNEL_SIDE = 5
 IMAGE_AXES = 3  # channels, rows, columns
 
 
-class LeNet5(SequentialModel):
+class LeNet5(NetworkModel):
     """LeNet-5 for square images: two convolutions, each with pooling, and three dense layers.
 
     The chain is conv 6 - pool - conv 16 - pool - dense 120 - dense 84 - dense, with kernels of 5x5. An image is
@@ -39,26 +43,20 @@ class LeNet5(SequentialModel):
         required = f"lenet5 needs square images of at most {self.input_side} pixels a side"
         return None if is_image else f"{required}; a sample of this dataset has shape {inputs}"
 
-    def build_layers(self, learning_task: LearningTask) -> dict[str, Layer]:
+    def build_network(self, learning_task: LearningTask) -> Layer:
         activation, (channels, _, _) = ACTIVATIONS[self.activation], learning_task.inputs
         side_after_pool1 = (self.input_side - KERNEL_SIDE + 1) // 2
         side_after_pool2 = (side_after_pool1 - KERNEL_SIDE + 1) // 2
-        return {
-            "conv1": Conv2d(channels, 6, KERNEL_SIDE, self.input_side, activation.variance),
-            "activation1": activation,
-            "pool1": AveragePool(),
-            "conv2": Conv2d(6, 16, KERNEL_SIDE, side_after_pool1, activation.variance),
-            "activation2": activation,
-            "pool2": AveragePool(),
-            "flatten": Flatten(),
-            "dense1": Dense(16 * side_after_pool2**2, 120, activation.variance),
-            "activation3": activation,
-            "dense2": Dense(120, 84, activation.variance),
-            "activation4": activation,
-            "output": Dense(84, learning_task.outputs),
-        }
-
-    def prepare_input(self, x: Array) -> Array:
-        images = upsample(x.transpose(1, 2, 3, 0), self.input_side // x.shape[-1])
-        padding, extra = divmod(self.input_side - images.shape[1], 2)
-        return array_namespace(x).pad(images, ((0, 0), *[(padding, padding + extra)] * 2, (0, 0)))
+        images_to_rows = (
+            SamplesLast(),
+            FitToSquare(self.input_side),
+            *(Conv2d("conv1", channels, 6, KERNEL_SIDE, activation.variance), activation, AveragePool()),
+            *(Conv2d("conv2", 6, 16, KERNEL_SIDE, activation.variance), activation, AveragePool()),
+            Flatten(),
+        )
+        rows_to_scores = (
+            *(Dense("dense1", 16 * side_after_pool2**2, 120, activation.variance), activation),
+            *(Dense("dense2", 120, 84, activation.variance), activation),
+            Dense("output", 84, learning_task.outputs),
+        )
+        return Chain((*images_to_rows, *rows_to_scores))

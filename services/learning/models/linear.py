@@ -7,12 +7,14 @@ from math import prod
 from typing import Literal
 
 from services.learning.datasets.base import LearningTask
-from services.learning.models.layers import Dense, Layer, flatten_samples
-from services.learning.models.sequential import SequentialModel
-from services.schema.arrays import Array
+from services.learning.layers.base import Layer
+from services.learning.layers.chain import Chain
+from services.learning.layers.dense import Dense
+from services.learning.layers.images import FlattenSamples
+from services.learning.models.network_model import NetworkModel
 
 
-class LinearModel(SequentialModel):
+class LinearModel(NetworkModel):
     """Linear model: one dense layer on the flattened sample.
 
     Its loss is convex, so all strategies approach the same minimum.
@@ -20,8 +22,5 @@ class LinearModel(SequentialModel):
 
     kind: Literal["linear"] = "linear"
 
-    def build_layers(self, learning_task: LearningTask) -> dict[str, Layer]:
-        return {"dense": Dense(prod(learning_task.inputs), learning_task.outputs)}
-
-    def prepare_input(self, x: Array) -> Array:
-        return flatten_samples(x)
+    def build_network(self, learning_task: LearningTask) -> Layer:
+        return Chain((FlattenSamples(), Dense("dense", prod(learning_task.inputs), learning_task.outputs)))

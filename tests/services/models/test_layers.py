@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from services.learning.datasets import LearningTask
+from services.learning.layers.base import PassContext
+from services.learning.layers.convolution import Conv2d, extract_patches, sum_patches
+from services.learning.layers.dense import Dense
+from services.learning.layers.images import FitToSquare, sum_blocks, upsample
+from services.learning.layers.initialisation import he_variance
 from services.learning.models import LeNet5, LinearModel
-from services.learning.models.layers import Conv2d, Dense, extract_patches, he_variance, sum_patches, upsample
-from services.learning.models.losses import cross_entropy, mse
+from services.learning.objectives import OBJECTIVES
 from services.runtime.device import ComputeDevice
 
 MNIST = LearningTask(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
@@ -26,7 +30,8 @@ def test_sum_patches_is_the_adjoint_of_extract_patches(device: ComputeDevice) ->
 
 def test_the_initial_variance_of_a_convolution_uses_the_fan_in_of_a_patch() -> None:
     """Fan-in is channels · kernel²; with all pixels of the image, activations would shrink layer by layer."""
-    weight, bias = Conv2d(16, 64, 5, side=32, variance=he_variance).init_arrays(np.random.default_rng(0))
+    arrays = Conv2d("conv", 16, 64, 5, variance=he_variance).init_arrays(np.random.default_rng(0))
+    weight, bias = arrays.values()
 
     assert weight.var() == pytest.approx(2 / (16 * 25), rel=0.05)
     assert not bias.any()
@@ -34,9 +39,9 @@ def test_the_initial_variance_of_a_convolution_uses_the_fan_in_of_a_patch() -> N
 
 def test_the_initial_variance_of_a_dense_layer_uses_inputs_and_outputs() -> None:
     """Glorot and Bengio, eq. 12."""
-    weight, _ = Dense(200, 300).init_arrays(np.random.default_rng(0))
+    arrays = Dense("dense", 200, 300).init_arrays(np.random.default_rng(0))
 
-    assert weight.var() == pytest.approx(2 / 500, rel=0.05)
+    assert arrays["dense.weight"].var() == pytest.approx(2 / 500, rel=0.05)
 
 
 @pytest.mark.parametrize("task", [DIGITS, MNIST], ids=["8x8", "28x28"])
@@ -45,11 +50,11 @@ def test_lenet5_has_its_usual_number_of_parameters(task: LearningTask) -> None:
     assert LeNet5().parameter_layout(task).parameter_count == 61_706
 
 
-def test_lenet5_enlarges_or_pads_images_to_32_pixels() -> None:
+def test_images_are_enlarged_or_padded_to_a_square() -> None:
     """8x8 images are enlarged by a factor of four; 28x28 images get a border of two pixels."""
-    small, large = np.ones((3, 1, 8, 8)), np.ones((3, 1, 28, 28))
+    small, large = np.ones((1, 8, 8, 3)), np.ones((1, 28, 28, 3))
 
-    enlarged, padded = LeNet5().prepare_input(small), LeNet5().prepare_input(large)
+    (enlarged, _), (padded, _) = (FitToSquare(32).forward({}, images, PassContext()) for images in (small, large))
 
     assert enlarged.shape == padded.shape == (1, 32, 32, 3)
     assert enlarged.all()
@@ -64,11 +69,21 @@ def test_upsampling_repeats_pixels() -> None:
     assert upsample(x, 2)[0, :, :, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
 
 
+def test_sum_of_blocks_is_the_adjoint_of_upsampling(device: ComputeDevice) -> None:
+    """⟨upsample(x), y⟩ = ⟨x, sum_blocks(y)⟩ for all x and y: the definition of a backward pass."""
+    rng = np.random.default_rng(0)
+    x, y = device.to_device(rng.standard_normal((2, 3, 3, 4))), device.to_device(rng.standard_normal((2, 9, 9, 4)))
+
+    forward, backward = (upsample(x, 3) * y).sum(), (x * sum_blocks(y, 3)).sum()
+
+    assert float(forward) == pytest.approx(float(backward))
+
+
 def test_large_scores_do_not_overflow(device: ComputeDevice) -> None:
     """exp(1000) is infinite; a certain and correct answer has loss zero, a certain and wrong one the difference."""
     scores, labels = device.to_device(np.array([[1000.0, 0.0], [1000.0, 0.0]])), device.to_device(np.array([0, 1]))
 
-    loss, grad = cross_entropy(scores, labels)
+    loss, grad = OBJECTIVES["cross_entropy"].loss_and_output_grad(scores, labels)
 
     assert float(loss) == pytest.approx(500)
     np.testing.assert_allclose(device.to_host(grad), np.array([[0, 0], [0.5, -0.5]]))
@@ -76,7 +91,7 @@ def test_large_scores_do_not_overflow(device: ComputeDevice) -> None:
 
 def test_the_squared_error_is_a_mean_over_samples_and_outputs() -> None:
     """As in scikit-learn and PyTorch, so that the same learning rates apply."""
-    loss, grad = mse(np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]]))
+    loss, grad = OBJECTIVES["mse"].loss_and_output_grad(np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]]))
 
     assert loss == 5
     assert grad.tolist() == [[1, 3]]

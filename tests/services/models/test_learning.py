@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from services.learning.data_order import DataOrder, compute_quality_metrics
+from services.learning.data_order import DataOrder
 from services.learning.datasets import Dataset, Diabetes, Digits, SyntheticRegression, TrainTestData
+from services.learning.evaluation import evaluate_model
 from services.learning.models import LeNet5, LinearModel, Mlp, Model
 from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
 from services.schema.arrays import Vector
@@ -41,10 +42,7 @@ def test_known_settings_reach_known_quality(
 
     params = train_serially(model, optimiser, data, epochs)
 
-    assert (
-        compute_quality_metrics(data.task, model.predict_outputs(data.task, params, data.test_x), data.test_y)[metric]
-        >= expected
-    )
+    assert evaluate_model(model, data, params)[metric] >= expected
 
 
 def test_a_linear_model_finds_the_least_squares_solution() -> None:

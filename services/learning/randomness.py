@@ -1,0 +1,30 @@
+"""Random numbers of a training step, such as dropout masks and noise.
+
+They are a function of seed, step and rank. So a step that is computed again gives the same gradient, and workers draw
+different numbers without communication.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from services.schema.arrays import Array, array_namespace
+
+
+class BatchRandomness(NamedTuple):
+    """Seeds of the random numbers that one worker draws for its share of one batch."""
+
+    seed: int = 0  # of the trial
+    step: int = 0
+    rank: int = 0
+
+    def create_generator(self, array: Array) -> Any:
+        """Return a new random generator of the library of `array`, NumPy or CuPy.
+
+        Every call returns a generator that draws the same numbers. NumPy and CuPy draw different numbers.
+        """
+        (seed,) = np.random.SeedSequence(self).generate_state(1, np.uint64)
+        return array_namespace(array).random.default_rng(int(seed))
+
+
+DEFAULT_RANDOMNESS = BatchRandomness()  # of compute that belongs to no training step, such as an evaluation
