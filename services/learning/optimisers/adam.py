@@ -19,5 +19,6 @@ class Adam(AdamMoments, ElementWiseOptimiser):
     def update_entries(
         self, params: Vector, grad: Vector, state: OptimiserState, rate: float
     ) -> tuple[Vector, OptimiserState]:
-        direction = self.add_to_moments(self.add_weight_decay(params, grad), state)
-        return params - (rate / direction.mean_correction) * direction.scaled_mean, direction.state
+        step, mean_correction, next_state = self.add_to_moments(self.add_weight_decay(params, grad), state)
+        step *= rate / mean_correction
+        return params - step, next_state

@@ -33,9 +33,17 @@ class AdamMoments(Optimiser):
         return OptimiserState(0, (zeros, zeros))
 
     def add_to_moments(self, grad: Vector, state: OptimiserState) -> AdamDirection:
-        """Return the direction of the next update, after adding `grad` to the running means."""
-        (mean, square), count = state.slots, state.update_count + 1
-        mean = self.beta1 * mean + (1 - self.beta1) * grad
-        square = self.beta2 * square + (1 - self.beta2) * (grad * grad)
-        scale = array_namespace(square).sqrt(square) / sqrt(1 - self.beta2**count) + self.epsilon
-        return AdamDirection(mean / scale, 1 - self.beta1**count, OptimiserState(count, (mean, square)))
+        """Return the direction of the next update, after adding `grad` to the running means.
+
+        The caller may change the direction in place. Arrays are reused, since new memory takes as long as the compute.
+        """
+        (old_mean, old_square), count, xp = state.slots, state.update_count + 1, array_namespace(grad)
+        mean, square, grad_square = self.beta1 * old_mean, self.beta2 * old_square, grad * grad
+        mean += (1 - self.beta1) * grad
+        grad_square *= 1 - self.beta2
+        square += grad_square
+        scale = xp.sqrt(square, out=grad_square)
+        scale /= sqrt(1 - self.beta2**count)
+        scale += self.epsilon
+        scaled_mean = xp.divide(mean, scale, out=scale)
+        return AdamDirection(scaled_mean, 1 - self.beta1**count, OptimiserState(count, (mean, square)))

@@ -20,6 +20,10 @@ class AdamW(AdamMoments, ElementWiseOptimiser):
     def update_entries(
         self, params: Vector, grad: Vector, state: OptimiserState, rate: float
     ) -> tuple[Vector, OptimiserState]:
-        direction = self.add_to_moments(grad, state)
-        decayed = params * (1 - rate * self.weight_decay) if self.weight_decay else params
-        return decayed - (rate / direction.mean_correction) * direction.scaled_mean, direction.state
+        step, mean_correction, next_state = self.add_to_moments(grad, state)
+        step *= rate / mean_correction
+        if not self.weight_decay:
+            return params - step, next_state
+        decayed = params * (1 - rate * self.weight_decay)
+        decayed -= step
+        return decayed, next_state

@@ -9,7 +9,7 @@ from services.learning.layout import ArrayRange
 from services.learning.optimisers.adam_moments import AdamMoments
 from services.learning.optimisers.base import OptimiserState
 from services.learning.optimisers.layer_wise import LayerWiseOptimiser, divide_norms
-from services.schema.arrays import Vector, array_namespace, euclidean_norm
+from services.schema.arrays import Vector, euclidean_norm
 
 
 class Lamb(AdamMoments, LayerWiseOptimiser):
@@ -26,17 +26,17 @@ class Lamb(AdamMoments, LayerWiseOptimiser):
     def update_arrays(
         self, params: Vector, grad: Vector, state: OptimiserState, arrays: Sequence[ArrayRange], rate: float
     ) -> tuple[Vector, OptimiserState]:
-        scaled_mean, mean_correction, next_state = self.add_to_moments(grad, state)
-        direction, updated = scaled_mean / mean_correction, array_namespace(params).empty_like(params)
+        step, mean_correction, next_state = self.add_to_moments(grad, state)
+        step /= mean_correction
         for array in arrays:
-            part, is_adapted = array.vector_range.view, self.is_adapted(array)
-            part(updated)[:] = self._update_array(part(params), part(direction), rate, is_adapted=is_adapted)
-        return updated, next_state
+            part = array.vector_range.view
+            if self.is_adapted(array):
+                self._adapt_step(part(params), part(step))
+        step *= rate
+        return params - step, next_state
 
-    def _update_array(self, entries: Vector, direction: Vector, rate: float, *, is_adapted: bool) -> Vector:
-        """Return the entries of one array after a step in Adam's direction."""
-        if not is_adapted:
-            return entries - rate * direction
-        step = direction + self.weight_decay * entries if self.weight_decay else direction
-        trust_ratio = divide_norms(euclidean_norm(entries), euclidean_norm(step))
-        return entries - (rate * trust_ratio).astype(entries.dtype) * step
+    def _adapt_step(self, entries: Vector, step: Vector) -> None:
+        """Add the decay of one array to its step, and scale the step to the norm of the array, in place."""
+        if self.weight_decay:
+            step += self.weight_decay * entries
+        step *= divide_norms(euclidean_norm(entries), euclidean_norm(step)).astype(step.dtype)

@@ -29,6 +29,7 @@ class Momentum(ElementWiseOptimiser):
         self, params: Vector, grad: Vector, state: OptimiserState, rate: float
     ) -> tuple[Vector, OptimiserState]:
         grad, (velocity,) = self.add_weight_decay(params, grad), state.slots
-        velocity = self.momentum * velocity + grad
+        velocity = self.momentum * velocity
+        velocity += grad
         direction = grad + self.momentum * velocity if self.nesterov else velocity
         return params - rate * direction, OptimiserState(state.update_count + 1, (velocity,))
