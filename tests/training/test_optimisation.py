@@ -104,6 +104,31 @@ def test_one_worker_with_a_schedule_equals_serial_training_bitwise(
         assert exchanged.steps(0)[-1]["loss"] == alone.steps(0)[-1]["loss"]
 
 
+@every_schedule
+def test_local_sgd_with_a_period_of_one_follows_the_schedule_of_synchronous_training(
+    simulate: Simulate, schedule: Document
+) -> None:
+    """Each worker counts the samples of all workers, not only its own."""
+    work = {"schedule": schedule, "optimiser": SGD, "precision": "fp64"}
+
+    local, ring = simulate({"kind": "local_sgd", "period": 1}, 3, **work), simulate(RING, 3, **work)
+
+    np.testing.assert_allclose(local.params, ring.params, rtol=1e-9, atol=1e-12)
+
+
+@every_schedule
+def test_workers_of_easgd_follow_the_schedule_for_any_period(simulate: Simulate, schedule: Document) -> None:
+    """Here exchanges change only the count of samples: with bsp, it is always that of the global batches."""
+    often, rarely = (
+        simulate(EASGD | {"period": period, "moving_rate": 0}, 3, schedule=schedule, optimiser=SGD) for period in (1, 4)
+    )
+
+    for rank in range(3):
+        losses = [[row["loss"] for row in trial.steps(rank)][:20] for trial in (often, rarely)]  # of 21 steps
+        assert len(losses[0]) == 20
+        assert losses[0] == losses[1]
+
+
 @pytest.mark.parametrize("clip_norm", [0.01, 0.05])
 @pytest.mark.parametrize("strategy", [NONE, RING, ONE_SERVER], ids=["serial", "ring", "one server"])
 def test_a_step_with_a_clipped_gradient_has_the_length_rate_times_norm(

@@ -83,6 +83,9 @@ class WarmupSchedule(LearningRateSchedule):
         if self.warmup is not None and self.warmup_steps is not None:
             why = "warmup (a share of the budget) and warmup_steps exclude each other; remove one"
             yield KeyConflict(("warmup_steps",), why)
+        if self.warmup_start and not (self.warmup or self.warmup_steps):
+            why = "warmup_start has no effect without a warm-up; add warmup (a share of the budget) or warmup_steps"
+            yield KeyConflict(("warmup_start",), why)
 
     @property
     def warmup_share(self) -> float:
