@@ -61,6 +61,7 @@ class PlanAfterStrategySwitch(PlanJsonSection):
     worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
     latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
     model_transfer_bytes: dict[str, int] = {}
+    optimiser: dict[str, Any] = {}  # with the learning rate of this phase
 
     @property
     def new_server_names(self) -> tuple[str, ...]:
@@ -87,6 +88,10 @@ class TrialPlan(PlanJsonSection):
     epochs: int = 0
     train_samples: int = 0
     target: QualityTarget | None = None
+    optimiser: dict[str, Any] = {}  # with the learning rate of the first training phase; empty in old plans
+    rate_schedule: dict[str, Any] = {"kind": "constant"}  # of the learning rate
+    clip_norm: float | None = None  # largest norm of the gradient of an update
+    batch_rate_factor: float = 1.0  # factor in the learning rate for the global batch
     nodes: tuple[PlannedNode, ...] = ()
     parameters: int = 0
     precision: str = "fp32"  # number format of parameters, and of gradients before compression

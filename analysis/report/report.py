@@ -1,7 +1,7 @@
 """Write the report of a run: summary, figures and HTML page, all computed from the logs of the run."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,13 @@ from analysis.figures.drawing.balance import format_balance_rule
 from analysis.figures.drawing.save import save_drawing_files
 from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style_context
 from analysis.reading.parallel import ProcessPool, create_process_pool
+from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
 from analysis.report.headline import headline_sentences
 from analysis.report.strategy_table import make_strategy_table
 from analysis.report.summary_text import summary_sentences
+from analysis.report.training_settings import make_training_settings_table
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
@@ -74,7 +76,8 @@ def write_report(run_folder: str | Path, pool: ProcessPool | None = None) -> Pat
     summary.write_summary(folder, run_summary)
     save = partial(write_figure_for_html_page, figures_folder=folder.figures_folder_path)
     panels = pool.map(save, draw_report_figures(AnalysedRun(table, run_summary)))
-    folder.report_path.write_text(render_report_page(folder, run_summary, panels), encoding="utf-8")
+    page = render_report_page(folder, run_summary, panels, [trial.plan for trial in table.trials])
+    folder.report_path.write_text(page, encoding="utf-8")
     return folder.report_path
 
 
@@ -87,7 +90,9 @@ def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
             yield drawing
 
 
-def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:
+def render_report_page(
+    run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel], trial_plans: Sequence[TrialPlan] = ()
+) -> str:
     """Return the page of a report as one self-contained HTML document."""
     return load_template("report/report.html.j2").render(
         summary=run_summary,
@@ -97,6 +102,7 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
+        training_settings=make_training_settings_table(trial_plans),
         total=count_planned_trials(run_summary),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
         manifest=flatten_manifest(run_folder.manifest),

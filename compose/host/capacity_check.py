@@ -328,7 +328,8 @@ def _predict_step_load(
     updates = _parameter_updates_per_step(plan, training_phase, len(compute_phases))
     update_s = 0.0
     if updates:
-        update_s = step_cpu_times.update_s(plan.dataset, plan.model, plan.dtype, training_phase.optimiser)
+        updater = plan.make_parameter_updater(training_phase.optimiser)
+        update_s = step_cpu_times.update_s(plan.dataset, plan.model, plan.dtype, updater)
     return StepHostLoad(
         messages=messages,
         compute_phases=compute_phases,

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
-from services.learning.optimisers import AnyOptimiser
+from services.learning.parameter_updater import ParameterUpdater
 
 REPEATS, WARM_UPS = 5, 2
 
@@ -26,7 +26,7 @@ class CpuTimeFunctions(NamedTuple):
     """
 
     gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
-    update_s: Callable[[AnyDataset, AnyModel, str, AnyOptimiser], float]  # dataset, model, dtype, optimiser
+    update_s: Callable[[AnyDataset, AnyModel, str, ParameterUpdater], float]  # dataset, model, dtype, updater
 
 
 @cache
@@ -40,11 +40,11 @@ def measure_gradient_cpu_s(dataset: AnyDataset, model: AnyModel, dtype: str, sam
 
 
 @cache
-def measure_optimiser_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
-    """Measure and return the CPU seconds of one optimiser update of all parameters on this host."""
+def measure_parameter_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, updater: ParameterUpdater) -> float:
+    """Measure and return the CPU seconds of one update of all parameters on this host."""
     params = model.init_parameters(dataset.load(dtype).task, 1, dtype)
-    state = optimiser.init_state(params)
-    return _median_cpu_s(lambda: optimiser.update_params(params, params, state))
+    state = updater.init_state(params)
+    return _median_cpu_s(lambda: updater.update_params(params, params, state, 0))
 
 
 def _median_cpu_s(timed_function: Callable[[], object]) -> float:
@@ -61,4 +61,4 @@ def _median_cpu_s(timed_function: Callable[[], object]) -> float:
     return median(durations_s[WARM_UPS:])
 
 
-MEASURED_COMPUTE_SPEED = CpuTimeFunctions(measure_gradient_cpu_s, measure_optimiser_update_s)
+MEASURED_COMPUTE_SPEED = CpuTimeFunctions(measure_gradient_cpu_s, measure_parameter_update_s)

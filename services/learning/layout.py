@@ -32,6 +32,12 @@ class ParameterLayout(FrozenRecord):
         bounds = zip(self.arrays, pairwise(ends), strict=True)
         return {name: VectorRange(start, stop) for (name, _), (start, stop) in bounds}
 
+    @cached_property
+    def array_ranges(self) -> tuple["ArrayRange", ...]:
+        """Range and number of axes of each array, in their order in the parameter vector."""
+        ranges = self.vector_ranges
+        return tuple(ArrayRange(ranges[name], len(shape)) for name, shape in self.arrays)
+
     def unpack(self, vector: Vector) -> dict[str, Array]:
         """Return the arrays of a parameter vector by name, as views without copies."""
         ranges = self.vector_ranges
@@ -56,6 +62,13 @@ class VectorRange(NamedTuple):
     def view(self, vector: Vector) -> Vector:
         """Return the entries of `vector` in this range, as a view."""
         return vector[self.start : self.stop]
+
+
+class ArrayRange(NamedTuple):
+    """Range of the parameter vector that one array of the model occupies."""
+
+    vector_range: VectorRange
+    axis_count: int  # of the array: 1 for biases and normalisations, 2 or more for weights
 
 
 def equal_vector_ranges(entry_count: int, range_count: int) -> tuple[VectorRange, ...]:

@@ -137,7 +137,7 @@ async def _run_server_in_all_phases(
     switching_server = StrategySwitchingServer(
         node.name,
         switch,
-        plan.second_phase.optimiser,
+        plan.make_parameter_updater(plan.second_phase.optimiser),
         server,
         plan.shard_owners,
         partial(make_shard_server, plan, node, server.transport, services),
@@ -193,7 +193,7 @@ def _make_worker(
         shard_owners=plan.shard_owners,
         shards=plan.shards,
         schedule=plan.schedule,
-        optimiser=plan.optimiser,
+        updater=plan.make_parameter_updater(plan.optimiser),
         device=device,
         transport=transport,
         batch_size=plan.data_order.batch_size,
@@ -205,7 +205,8 @@ def _make_worker(
     phases, strategy_switch = plan.strategy.training_phases(), None
     algorithm = phases.first.create_worker_algorithm(context)
     if phases.switch and plan.second_phase:
-        context_after = replace(context, optimiser=plan.second_phase.optimiser, schedule=plan.second_phase.schedule)
+        updater = plan.make_parameter_updater(plan.second_phase.optimiser)
+        context_after = replace(context, updater=updater, schedule=plan.second_phase.schedule)
         strategy_switch = WorkerStrategySwitch(
             node_plan.name,
             phases.switch,
@@ -269,7 +270,7 @@ def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_se
     task = plan.dataset.load(plan.dtype).task
     shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
-    update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
+    update_rule = algorithm.make_update_rule(plan.make_parameter_updater(plan.optimiser), params, plan.workers)
     return make_shard_server(plan, node, transport, node_services, phase, update_rule)
 
 
@@ -312,7 +313,7 @@ def make_shard_server(
             algorithm.staleness_weighting,
             prior_update_count,
             prior_sample_count,
-            sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
+            sample_budget=None if is_synchronous else plan.sample_budget,
             push_samples=_count_first_push_samples(
                 plan,
                 algorithm.count_gradient_workers(plan.workers),

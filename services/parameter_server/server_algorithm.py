@@ -9,15 +9,15 @@ from typing import TypeAlias
 
 from services.compressors import Compressor
 from services.learning.layout import VectorRange
-from services.learning.optimisers import AnyOptimiser
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.placement import AnyPlacement, NodeT
 from services.parameter_server.staleness import AnyStalenessWeighting
 from services.parameter_server.synchronisers import AnySynchroniser
 from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
 
-# From the optimiser, the parameters of the shard, and the number of workers.
-UpdateRuleFactory: TypeAlias = Callable[[AnyOptimiser, HostArray, int], UpdateRule]
+# From the updater, the parameters of the shard, and the number of workers.
+UpdateRuleFactory: TypeAlias = Callable[[ParameterUpdater, HostArray, int], UpdateRule]
 
 
 @dataclass(frozen=True)

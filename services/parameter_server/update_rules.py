@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.learning.optimisers import OptimiserState
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.compensation import AnyDelayCompensation, CompensationState
 from services.parameter_server.staleness import AnyStalenessWeighting
 from services.schema.arrays import HostArray, Vector
@@ -44,10 +45,11 @@ class UpdateRule(ABC):
         return False
 
     @abstractmethod
-    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
         """Update the parameters of the shard with vectors that workers have pushed.
 
-        The vectors come from one or more workers and are in rank order.
+        The vectors come from one or more workers and are in rank order. `samples_before` is the number of samples used
+        for the parameters before this update.
         """
 
     @abstractmethod
@@ -66,7 +68,7 @@ class GradientUpdateRule(UpdateRule):
     """
 
     params: HostArray
-    optimiser: AnyOptimiser
+    updater: ParameterUpdater
     state: OptimiserState
     staleness_weighting: AnyStalenessWeighting
     compensation: AnyDelayCompensation
@@ -82,7 +84,7 @@ class GradientUpdateRule(UpdateRule):
     def needs_stale_params(self) -> bool:
         return self.compensation.needs_stale_params
 
-    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
         samples = sum(contribution.samples for contribution in contributions)
         if not samples:
             return
@@ -90,7 +92,9 @@ class GradientUpdateRule(UpdateRule):
         shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
         gradient = weighted_sum([self._compensate_staleness(contribution) for contribution in contributions], shares)
         rate_factor = sum(weighted_samples) / samples * self._compute_lr_scale(len(contributions))
-        self.params, self.state = self._scaled_optimiser(rate_factor).update_params(self.params, gradient, self.state)
+        self.params, self.state = self.updater.update_params(
+            self.params, gradient, self.state, samples_before, rate_factor
+        )
 
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
@@ -114,10 +118,6 @@ class GradientUpdateRule(UpdateRule):
         """
         return 1.0 if self.planned_gradients is None else gradients_in_update / self.planned_gradients
 
-    def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
-        """Return the optimiser with its learning rate multiplied by `rate_factor`."""
-        return self.optimiser.model_copy(update={"rate": self.optimiser.rate * rate_factor})
-
 
 @dataclass
 class ElasticAveragingRule(UpdateRule):
@@ -133,7 +133,7 @@ class ElasticAveragingRule(UpdateRule):
     state: OptimiserState | None = None
     _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
 
-    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:  # noqa: ARG002 - the move has no learning rate
         centre = self.params
         for contribution in contributions:
             self._previous_centre[contribution.worker] = centre

@@ -107,10 +107,13 @@ def _declared_fields(trial: TrialSpec) -> dict[str, Any]:
 
 
 def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
-    """Return the fields of a plan that describe data, model, batch and training budget."""
+    """Return the fields of a plan that describe data, model, batch, schedule and training budget."""
     return {
         "dataset": workload.dataset,
         "model": workload.model,
+        "rate_schedule": workload.schedule.convert_steps(workload.training_budget(worker_count)),
+        "clip_norm": workload.clip_norm,
+        "batch_rate_factor": workload.batch_rate_factor(worker_count),
         "precision": workload.precision,
         "batch": workload.global_batch_size(worker_count),
         "epochs": workload.epochs,
@@ -130,7 +133,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
     traits = first.describe_worker_exchange()
     sent = first.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
     return {
-        "optimiser": first.scale_learning_rate(workload.optimiser, workers),
+        "optimiser": first.scale_learning_rate(workload.scale_rate_by_batch(workers), workers),
         "parameters": cost_model.entries,
         "vector_bytes": cost_model.vector_bytes,
         "servers": strategy_phases.server_count,
@@ -236,7 +239,7 @@ def _plan_post_switch_phase(
     if switch is None:
         return None
     workload, workers, servers = trial.scenario.workload, len(cost_model.workers), strategy_phases.server_count
-    optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
+    optimiser = switch.optimiser_after_switch(workload.scale_rate_by_batch(workers), workers)
     sent = switch.second.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
     transfer_bytes = switch.max_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)

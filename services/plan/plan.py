@@ -18,10 +18,13 @@ from services.learning.datasets import AnyDataset
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
+from services.learning.parameter_updater import ParameterUpdater
+from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
 from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
+from services.scenario.workload import learning_task_of
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy
 from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
@@ -63,7 +66,10 @@ class Plan(FrozenRecord):
 
     dataset: AnyDataset
     model: AnyModel
-    optimiser: AnyOptimiser
+    optimiser: AnyOptimiser  # with the learning rate of the first training phase
+    rate_schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
+    clip_norm: float | None = None  # largest norm of the gradient of an update
+    batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
     strategy: AnyStrategy
     precision: Literal["fp32", "fp64"]
     batch: int  # samples per step over all workers
@@ -116,6 +122,16 @@ class Plan(FrozenRecord):
     def data_order(self) -> DataOrder:
         """Order in which training samples are drawn, by step and rank."""
         return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
+
+    @property
+    def sample_budget(self) -> int:
+        """Number of samples in all epochs of the training budget."""
+        return self.epochs * self.train_samples
+
+    def make_parameter_updater(self, phase_optimiser: AnyOptimiser) -> ParameterUpdater:
+        """Return the updater of the parameters in a training phase with the optimiser `phase_optimiser`."""
+        arrays = self.model.parameter_layout(learning_task_of(self.dataset).task).array_ranges
+        return ParameterUpdater(phase_optimiser, self.rate_schedule, self.sample_budget, self.clip_norm, arrays)
 
     @property
     def dtype(self) -> str:

@@ -37,6 +37,7 @@ class ApplyUpdateAction:
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
+    samples_before: int  # used for the parameters before the update
 
     def count_updates_behind(self, worker_push: WorkerPush) -> int:
         """Return the staleness of a pushed vector, in updates.
@@ -205,11 +206,12 @@ class ShardStateMachine:
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdateAction:
+        samples_before = self.samples
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
         if self.synchroniser.describe_worker_sync().replies_after_update:
             self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
-        return ApplyUpdateAction(pushes, self.version)
+        return ApplyUpdateAction(pushes, self.version, samples_before)
 
     @property
     def _is_update_complete(self) -> bool:

@@ -145,7 +145,7 @@ class ServerRuntime:
             self._make_worker_contribution(push, update.count_updates_behind(push)) for push in update.pushes
         ]
         with without_divergence_warnings():
-            self.update_rule.update_shard_params(contributions)
+            self.update_rule.update_shard_params(contributions, update.samples_before)
         self._last_update_s = self.clock.now() - started_s
         for push in update.pushes:
             self.update_log.add_event(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.learning.optimisers import OptimiserState
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.update_rules import UpdateRule
 from services.ps_shard.runtime import ServerRuntime
 from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, SwitchStageReport
@@ -29,7 +30,7 @@ class StrategySwitchingServer:
 
     node_name: str
     switch: TrainingPhaseSwitch
-    optimiser_after: AnyOptimiser  # of updates after the switch
+    updater_after: ParameterUpdater  # of updates after the switch
     server: ServerRuntime
     shard_owners: tuple[str, ...]  # node names by shard
     make_server: Callable[
@@ -163,7 +164,9 @@ class StrategySwitchingServer:
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return
-        update_rule = algorithm.make_update_rule(self.optimiser_after, params, workers)
-        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, optimiser_state)
+        update_rule = algorithm.make_update_rule(self.updater_after, params, workers)
+        update_rule.state = self.switch.optimiser_state_after_switch(
+            self.updater_after.optimiser, params, optimiser_state
+        )
         self.server = self.make_server(self.switch.second, update_rule, decision.version, decision.samples)
         self.server.next_steps = dict.fromkeys(range(algorithm.count_gradient_workers(workers)), decision.first_step)

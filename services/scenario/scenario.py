@@ -349,6 +349,8 @@ class Scenario(FrozenRecord):
         for label, strategy in self.strategies.items():
             conflicts = strategy.find_scenario_conflicts(self._collect_scenario_sizes())
             yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
+        schedule_conflicts = self.workload.schedule.find_budget_conflicts(self.workload.training_budget(workers))
+        yield from prepend_parent_key("workload", prepend_parent_key("schedule", schedule_conflicts))
         if self.workload.global_batch_size(workers) < workers:
             message = (
                 f"batch ({self.workload.batch}) is smaller than the number of workers ({workers}); use a batch of at "
@@ -369,6 +371,7 @@ class Scenario(FrozenRecord):
             steps_per_epoch=workload.steps_per_epoch(workers),
             array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
             has_link_rates=self.cluster.has_link_rate_limits,
+            whole_vector_need=workload.whole_vector_need,
         )
 
     def _find_rate_changes_of_unshaped_links(self) -> Iterator[KeyConflict]:

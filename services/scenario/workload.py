@@ -1,28 +1,56 @@
-"""Workload: the dataset, model, optimiser, batch size and training budget of a scenario."""
+"""Workload: the dataset, model, optimiser, learning-rate schedule, batch size and budget of a scenario."""
 
 from collections.abc import Iterator
 from functools import cache
-from math import ceil
+from math import ceil, sqrt
 from typing import Literal, NamedTuple, Self, TypeAlias
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
+from services.learning.schedules import AnySchedule, ConstantSchedule, TrainingBudget
 from services.scenario.target import QualityTarget, metric_names_of_loss
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
+from services.strategies.base import WholeVectorNeed
 
 Precision: TypeAlias = Literal["fp32", "fp64"]
 
 
+class BatchScaling(FrozenRecord):
+    """Rule that scales the learning rate with the global batch.
+
+    linear: P. Goyal et al., "Accurate, large minibatch SGD", 2017. sqrt: A. Krizhevsky, "One weird trick for
+    parallelizing convolutional neural networks", 2014; E. Hoffer et al., "Train longer, generalize better", 2017.
+    """
+
+    rule: Literal["linear", "sqrt", "none"] = Field(
+        description="factor on the learning rate. linear: batch / base_batch; sqrt: its square root; none: 1"
+    )
+    base_batch: PositiveInt = Field(description="global batch for which the declared learning rate is meant")
+
+    def rate_factor(self, global_batch_size: int) -> float:
+        """Return the factor on the learning rate for a global batch."""
+        ratio = global_batch_size / self.base_batch
+        return {"linear": ratio, "sqrt": sqrt(ratio), "none": 1.0}[self.rule]
+
+
 class Workload(FrozenRecord):
-    """Training workload: dataset, model, optimiser, batch size and training budget."""
+    """Training workload: dataset, model, optimiser, learning-rate schedule, batch size and training budget."""
 
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
+    schedule: AnySchedule = Field(ConstantSchedule(), description="learning rate during training, with warm-up")
+    clip_norm: PositiveFloat | None = Field(
+        None, description="largest Euclidean norm of the gradient of an update; longer gradients are scaled to it"
+    )
+    batch_scaling: BatchScaling | None = Field(
+        None, description="learning rate for other global batches than the one for which it is declared"
+    )
     batch: PositiveInt | None = Field(None, description="samples per step of all workers together: strong scaling")
     batch_per_worker: PositiveInt | None = Field(None, description="samples per step and worker: weak scaling")
     epochs: PositiveInt = Field(10, description="training budget: largest number of passes over the training set")
@@ -60,6 +88,29 @@ class Workload(FrozenRecord):
     def global_batch_size(self, worker_count: int) -> int:
         """Return the global batch size: the number of samples per step over all workers."""
         return self.batch or (self.batch_per_worker or 0) * worker_count
+
+    @property
+    def whole_vector_need(self) -> WholeVectorNeed | None:
+        """Reason why an update needs the whole parameter vector; None if it does not."""
+        if not self.optimiser.is_element_wise:
+            why = f"optimiser {self.optimiser.kind} needs the norms of whole arrays"
+            return WholeVectorNeed(why, "use an element-wise optimiser such as adamw")
+        if self.clip_norm is not None:
+            return WholeVectorNeed("clip_norm needs the norm of the whole gradient", "remove clip_norm from workload")
+        return None
+
+    def batch_rate_factor(self, worker_count: int) -> float:
+        """Return the factor of `batch_scaling` on the learning rate; 1 without it."""
+        return self.batch_scaling.rate_factor(self.global_batch_size(worker_count)) if self.batch_scaling else 1.0
+
+    def scale_rate_by_batch(self, worker_count: int) -> AnyOptimiser:
+        """Return the declared optimiser with the learning rate for the global batch of this many workers."""
+        return self.optimiser.model_copy(update={"rate": self.optimiser.rate * self.batch_rate_factor(worker_count)})
+
+    def training_budget(self, worker_count: int) -> TrainingBudget:
+        """Return the training budget, which converts steps to shares of the budget's samples."""
+        samples, batch = learning_task_of(self.dataset).train_samples, self.global_batch_size(worker_count)
+        return TrainingBudget(DataOrder(samples=samples, batch=batch, seed=0), self.epochs)
 
     def steps_per_epoch(self, worker_count: int) -> int:
         """Return the number of training steps in one pass over the training set."""

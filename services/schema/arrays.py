@@ -1,4 +1,4 @@
-"""Array types of NumPy and CuPy, the library of an array, and compute without warnings about divergence."""
+"""Array types of NumPy and CuPy, the library of an array, norms, and compute without warnings about divergence."""
 
 import sys
 from contextlib import AbstractContextManager
@@ -18,6 +18,15 @@ def array_namespace(array: Array) -> Any:
     Code that calls functions of the returned module runs with both libraries.
     """
     return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def euclidean_norm(vector: Vector) -> Array:
+    """Return the Euclidean norm of a vector, a float64 of shape ().
+
+    The sum has the same order on every host, whatever its number of BLAS threads, so all replicas get the same bits.
+    """
+    xp = array_namespace(vector)
+    return xp.sqrt(xp.sum(vector * vector, dtype=xp.float64))
 
 
 def without_divergence_warnings() -> AbstractContextManager[object]:

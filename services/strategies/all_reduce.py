@@ -171,7 +171,7 @@ class AllReduceWorker(WorkerAlgorithm):
     compressor: Compressor
 
     def initial_state(self, params: Vector) -> WorkerState:
-        return self.context.optimiser.init_state(params)
+        return self.context.updater.init_state(params)
 
     def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
         """Return the worker's state after a strategy switch.
@@ -194,7 +194,8 @@ class AllReduceWorker(WorkerAlgorithm):
             schedule, compressor = context.schedule, self.compressor
             await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
         with step_timer.measure_phase("update"):
-            return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), worker_state))
+            mean_on_device, samples_before = context.device.to_device(mean), gradient.samples_before
+            return StepResult(*context.updater.update_params(params, mean_on_device, worker_state, samples_before))
 
 
 def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:

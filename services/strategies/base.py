@@ -9,12 +9,13 @@ Servers run a `ServerAlgorithm`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.runtime.device import ComputeDevice
 from services.runtime.run_log import StepTimer
@@ -31,11 +32,18 @@ WorkerState: TypeAlias = Any  # state of a worker algorithm between steps
 IDENTITY_COMPRESSOR = IdentityCompressor()
 
 
+class WholeVectorNeed(NamedTuple):
+    """Reason why the node that updates parameters needs the whole parameter vector, and how to avoid the need."""
+
+    reason: str  # such as "optimiser lamb needs the norms of whole arrays"
+    alternative: str  # such as "use an element-wise optimiser"
+
+
 @dataclass(frozen=True)
 class ScenarioSizes:
     """Sizes of a scenario: number of workers, number of steps, and array sizes.
 
-    The sizes decide whether a strategy can be used in the scenario.
+    The sizes, and the need of the workload for whole vectors, decide whether a strategy can be used in the scenario.
     """
 
     workers: int
@@ -43,6 +51,7 @@ class ScenarioSizes:
     steps_per_epoch: int
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
+    whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone
 
     @property
     def parameter_count(self) -> int:
@@ -56,13 +65,14 @@ class Gradient:
 
     mean: Vector  # shape (n,)
     samples: int  # in the share; 0 is possible in the last batch of an epoch
+    samples_before: int  # of all workers, used before this step if all workers do the same number of steps
 
 
 @dataclass(frozen=True)
 class WorkerContext:
     """Resources of one worker that its worker algorithm uses.
 
-    The resources are rank, node names, shards, optimiser, device and transport.
+    The resources are rank, node names, shards, updater, device and transport.
     """
 
     rank: int
@@ -70,7 +80,7 @@ class WorkerContext:
     shard_owners: Sequence[str]  # names of the nodes that own a shard, by shard; a worker may be one of them
     shards: Sequence[VectorRange]  # of the parameter vector
     schedule: TransferSchedule  # of the collective
-    optimiser: AnyOptimiser
+    updater: ParameterUpdater  # of the whole parameter vector
     device: ComputeDevice
     transport: Transport
     batch_size: Callable[[int], int]  # samples of all workers in a step

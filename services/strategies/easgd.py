@@ -14,7 +14,8 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.learning.optimisers import OptimiserState
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.parameter_server.update_rules import ElasticAveragingRule, elastic_averaging_move
 from services.runtime.run_log import StepTimer
@@ -32,9 +33,10 @@ class Easgd(ServerBasedStrategy):
 
     Optimiser `momentum` with `nesterov` gives their EAMSGD. `moving_rate` is α, the strength of the coupling; with 0
     workers are independent and the centre never changes. Samples count when they are exchanged; a worker that leaves
-    exchanges the rest. Before its first exchange a worker assumes that the other workers have done as many steps as
-    itself. We differ: the exchange follows the local step instead of preceding it, and the worker's next step starts
-    from the result of the exchange.
+    exchanges the rest. Schedules of the learning rate count the samples in the centre at the worker's last exchange,
+    and the global batches of the worker's steps since then. Before its first exchange a worker assumes that the other
+    workers have done as many steps as itself. We differ: the exchange follows the local step instead of preceding it,
+    and the worker's next step starts from the result of the exchange.
     """
 
     kind: Literal["easgd"] = "easgd"
@@ -71,7 +73,12 @@ class Easgd(ServerBasedStrategy):
         """
         return DEFAULT_BETA / worker_count if self.moving_rate is None else self.moving_rate
 
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
+    def _make_update_rule(
+        self,
+        updater: ParameterUpdater,  # noqa: ARG002 - workers run the optimiser
+        params: HostArray,
+        worker_count: int,
+    ) -> ElasticAveragingRule:
         return ElasticAveragingRule(params, self._moving_rate_or_default(worker_count))
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
@@ -87,6 +94,7 @@ class EasgdWorkerState:
     shard_states: tuple[PushState, ...]  # by shard
     centre: Vector  # after this worker's last exchange
     unsent_samples: int = 0  # of this worker, since its last exchange
+    batch_samples: int = 0  # in the global batches of this worker's steps since its last exchange
     samples: int = 0  # of all workers, exchanged up to this worker's last exchange
     pending_samples: int = 0  # of the other workers, not exchanged; until the first exchange an assumption
 
@@ -102,23 +110,25 @@ class EasgdWorker(PushPullWorker):
     moving_rate: float  # α
 
     def initial_state(self, params: Vector) -> EasgdWorkerState:
-        return EasgdWorkerState(self.context.optimiser.init_state(params), self.make_initial_push_states(), params)
+        return EasgdWorkerState(self.context.updater.init_state(params), self.make_initial_push_states(), params)
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: EasgdWorkerState, step_timer: StepTimer
     ) -> StepResult:
         with step_timer.measure_phase("update"):
-            params, optimiser_state = self.context.optimiser.update_params(
-                params, gradient.mean, worker_state.optimiser_state
+            samples_before = worker_state.samples + worker_state.batch_samples
+            params, optimiser_state = self.context.updater.update_params(
+                params, gradient.mean, worker_state.optimiser_state, samples_before
             )
-        other_samples = self.context.batch_size(step) - gradient.samples
+        batch_samples = self.context.batch_size(step)
         local = replace(
             worker_state,
             optimiser_state=optimiser_state,
             unsent_samples=worker_state.unsent_samples + gradient.samples,
+            batch_samples=worker_state.batch_samples + batch_samples,
             pending_samples=worker_state.pending_samples
             if worker_state.samples
-            else worker_state.pending_samples + other_samples,
+            else worker_state.pending_samples + batch_samples - gradient.samples,
         )
         if (step + 1) % self.period == 0:
             return await self._exchange_with_centre(step // self.period, params, local, step_timer)

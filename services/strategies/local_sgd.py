@@ -110,15 +110,15 @@ class LocalSgdWorker(WorkerAlgorithm):
     compressor: Compressor
 
     def initial_state(self, params: Vector) -> LocalSgdState:
-        return LocalSgdState(self.context.optimiser.init_state(params))
+        return LocalSgdState(self.context.updater.init_state(params))
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: LocalSgdState, step_timer: StepTimer
     ) -> StepResult:
         context = self.context
         with step_timer.measure_phase("update"):
-            params, optimiser_state = context.optimiser.update_params(
-                params, gradient.mean, worker_state.optimiser_state
+            params, optimiser_state = context.updater.update_params(
+                params, gradient.mean, worker_state.optimiser_state, gradient.samples_before
             )
         own_samples = worker_state.own_samples + gradient.samples
         all_samples = worker_state.all_samples + context.batch_size(step)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.compensation import AnyDelayCompensation, NoCompensation
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.staleness import AnyStalenessWeighting, UniformWeighting
@@ -70,7 +71,7 @@ class ParameterServer(ServerBasedStrategy):
         """
         if reason := self._explain_unusable_after_switch(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        yield from self._find_shard_count_conflicts(scenario_sizes)
+        yield from self._find_shard_conflicts(scenario_sizes)
 
     def _explain_unusable_after_switch(self, worker_count: int) -> str | None:
         if reason := self.placement.explain_switch_conflict(worker_count, self.servers):
@@ -88,7 +89,7 @@ class ParameterServer(ServerBasedStrategy):
         share = algorithm.gradients_per_update(worker_count) / algorithm.count_gradient_workers(worker_count)
         return declared_optimiser.model_copy(update={"rate": declared_optimiser.rate * share})
 
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> GradientUpdateRule:
+    def _make_update_rule(self, updater: ParameterUpdater, params: HostArray, worker_count: int) -> GradientUpdateRule:
         """Return the update rule of a server: an optimiser step with the mean gradient.
 
         An update from fewer gradients than planned, for example after workers have left, uses a smaller part of the
@@ -97,8 +98,8 @@ class ParameterServer(ServerBasedStrategy):
         planned_gradients = None
         if not (self.synchrony.describe_worker_sync().straggler_criterion and self.rate == "as_given"):
             planned_gradients = self.server_algorithm().gradients_per_update(worker_count)
-        state = optimiser.init_state(params)
-        return GradientUpdateRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
+        state = updater.init_state(params)
+        return GradientUpdateRule(params, updater, state, self.staleness, self.compensation, planned_gradients)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "ParameterServerWorker":
         return ParameterServerWorker(worker_context, self.compress)

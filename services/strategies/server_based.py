@@ -10,7 +10,7 @@ from sys import maxsize
 import numpy as np
 from pydantic import Field
 
-from services.learning.optimisers import AnyOptimiser
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.placement import AnyPlacement, DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.parameter_server.staleness import UNIFORM_WEIGHTING, AnyStalenessWeighting
@@ -40,7 +40,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
     synchrony: AnySynchroniser = Field(Bsp(), description="synchronisation policy: when a server updates and replies")
 
     @abstractmethod
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> UpdateRule:
+    def _make_update_rule(self, updater: ParameterUpdater, params: HostArray, worker_count: int) -> UpdateRule:
         """Return the rule by which a server updates the parameters of its shard."""
 
     @property
@@ -64,7 +64,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if reason := self._explain_key_conflict(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        yield from self._find_shard_count_conflicts(scenario_sizes)
+        yield from self._find_shard_conflicts(scenario_sizes)
         yield from self._find_update_size_conflicts(scenario_sizes)
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
@@ -97,6 +97,23 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             f"{policy} allows only one server (found: {count}): several servers would drop different gradients and "
             f"could block each other's workers for ever; write {remedy}"
         )
+
+    def _find_shard_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        """Yield the conflicts between the number of shards and the model or the optimiser."""
+        yield from self._find_shard_count_conflicts(scenario_sizes)
+        yield from self._find_cut_vector_conflicts(scenario_sizes)
+
+    def _find_cut_vector_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        """Yield a conflict if servers update several shards, but an update needs the whole parameter vector."""
+        algorithm, need = self.server_algorithm(), scenario_sizes.whole_vector_need
+        count = len(algorithm.shard_ranges(scenario_sizes.workers, scenario_sizes.parameter_count))
+        if need is None or count == 1 or self.describe_worker_exchange().workers_run_optimiser:
+            return
+        is_dedicated = algorithm.dedicated_server_count == count
+        remedy = "servers: 1" if is_dedicated else "servers: 1 and placement: {kind: dedicated}"
+        why = f"{need.reason}, but each of the {count} shards has only a part of the parameter vector"
+        key = "servers" if is_dedicated else "placement"
+        yield KeyConflict((key,), f"{why}; write {remedy}, or {need.alternative}")
 
     def _find_shard_count_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield a conflict if the model has too few parameters for the number of shards."""

@@ -49,7 +49,7 @@ class SingleWorkerAlgorithm(WorkerAlgorithm):
     """Worker algorithm that updates the parameters with the worker's own gradient."""
 
     def initial_state(self, params: Vector) -> WorkerState:
-        return self.context.optimiser.init_state(params)
+        return self.context.updater.init_state(params)
 
     async def exchange_and_update(
         self,
@@ -60,4 +60,5 @@ class SingleWorkerAlgorithm(WorkerAlgorithm):
         step_timer: StepTimer,
     ) -> StepResult:
         with step_timer.measure_phase("update"):
-            return StepResult(*self.context.optimiser.update_params(params, gradient.mean, worker_state))
+            updater, samples_before = self.context.updater, gradient.samples_before
+            return StepResult(*updater.update_params(params, gradient.mean, worker_state, samples_before))

@@ -164,7 +164,7 @@ class WorkerRuntime:
 
     @property
     def algorithm_context(self) -> WorkerContext:
-        """Resources that this worker's current algorithm uses, such as device, transport and optimiser."""
+        """Resources that this worker's current algorithm uses, such as device, transport and updater."""
         return self.phase.algorithm.context
 
     def _has_samples_left(self, next_step: int, previous_step_result: StepResult) -> bool:
@@ -175,7 +175,7 @@ class WorkerRuntime:
         computing all of its remaining samples. A worker that does not receive their number assumes that every other
         worker computes as many samples as in this worker's last step.
         """
-        budget = self.plan.epochs * self.plan.train_samples
+        budget = self.plan.sample_budget
         if not self.phase.worker_computes_gradients:
             return False
         if self.phase.is_synchronous:
@@ -322,7 +322,7 @@ class WorkerRuntime:
         with step_timer.measure_phase("compute"):
             computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(step, params, x, y))
         loss, mean_gradient = computed.result
-        return loss, Gradient(mean_gradient, len(share)), computed
+        return loss, Gradient(mean_gradient, len(share), self._sample_count_before_step(step)), computed
 
     def _loss_and_gradient(self, step: int, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
         randomness = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank)

@@ -92,7 +92,7 @@ class WorkerStrategySwitch:
         context = self.algorithm_before.context
         device, optimiser_state = context.device, self.algorithm_before.worker_optimiser_state(step_result.state)
         if optimiser_state is None and next_step == 0:
-            optimiser_state = self.algorithm_after.context.optimiser.init_state(step_result.params)
+            optimiser_state = self.algorithm_after.context.updater.init_state(step_result.params)
         if optimiser_state is not None:
             host_slots = tuple(device.to_host(slot) for slot in optimiser_state.slots)
             optimiser_state = OptimiserState(optimiser_state.update_count, host_slots)
@@ -168,8 +168,8 @@ class WorkerStrategySwitch:
     ) -> ModelSnapshot:
         """Receive the shards of all servers, and return the model that consists of them."""
         context, transfer, size = self.algorithm_before.context, self.switch.model_transfer_plan, snapshot.params.size
-        optimiser = self.algorithm_after.context.optimiser
-        slot_count = len(optimiser.init_state(snapshot.params).slots) if transfer.includes_slots else 0
+        updater = self.algorithm_after.context.updater
+        slot_count = len(updater.init_state(snapshot.params).slots) if transfer.includes_slots else 0
         params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
         slots = [np.empty(size, snapshot.params.dtype) for _ in range(slot_count)]
         vectors = [*([params] if transfer.includes_params else ()), *slots]
@@ -188,7 +188,7 @@ class WorkerStrategySwitch:
         context = self.algorithm_after.context
         device = context.device
         state_before = snapshot.optimiser_state or OptimiserState(decision.updates, ())
-        state_after = self.switch.optimiser_state_after_switch(context.optimiser, snapshot.params, state_before)
+        state_after = self.switch.optimiser_state_after_switch(context.updater.optimiser, snapshot.params, state_before)
         device_slots = tuple(device.to_device(slot) for slot in state_after.slots)
         params = device.to_device(snapshot.params)
         state = self.algorithm_after.state_after_switch(

@@ -16,7 +16,7 @@ from compose.calibration.capacity import (
 )
 from compose.engines import create_engine
 from compose.host.capacity_check import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_host_can_run
-from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s, measure_optimiser_update_s
+from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s, measure_parameter_update_s
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
@@ -398,7 +398,7 @@ def test_shipped_scenarios_need_no_change_on_a_host_with_two_cores() -> None:
     """The capacity is the one assumed for a host that was not measured; the compute speed is that of a slow host."""
     two_cores, slow_compute = (
         assume_host_capacity("docker", HERE, "made up"),
-        CpuTimeFunctions(gradient_s_on_a_slow_core, measure_optimiser_update_s),
+        CpuTimeFunctions(gradient_s_on_a_slow_core, measure_parameter_update_s),
     )
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):

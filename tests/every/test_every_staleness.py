@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from services.learning.optimisers import Adam, Optimiser, Sgd
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.compensation import NoCompensation
 from services.parameter_server.staleness import (
     AnyStalenessWeighting,
@@ -73,10 +74,11 @@ def test_equally_stale_gradients_use_their_weight_of_the_learning_rate(
 ) -> None:
     """For two gradients in one update as for one, and for optimisers that ignore the scale of gradients."""
     params, gradients = np.ones(3), (np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.0, 0.0]))
-    rule = GradientUpdateRule(params, optimiser, optimiser.init_state(params), staleness, NoCompensation())
+    updater = ParameterUpdater(optimiser)
+    rule = GradientUpdateRule(params, updater, updater.init_state(params), staleness, NoCompensation())
     slower = optimiser.model_copy(update={"rate": optimiser.rate * staleness.weight(2)})
 
-    rule.update_shard_params([WorkerContribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
+    rule.update_shard_params([WorkerContribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)], 0)
 
     expected, _ = slower.update_params(params, sum(gradients) / 2, slower.init_state(params))
     np.testing.assert_allclose(rule.params, expected, rtol=1e-12)
@@ -87,8 +89,9 @@ def test_gradients_in_one_update_count_by_samples_and_weight(staleness: Stalenes
     """The update is the sum of samples times weight times gradient, divided by the number of all samples."""
     params, fresh, old = np.zeros(2), np.array([1.0, 0.0]), np.array([0.0, 1.0])
     optimiser = Sgd(rate=1.0)
-    rule = GradientUpdateRule(params, optimiser, optimiser.init_state(params), staleness, NoCompensation())
+    updater = ParameterUpdater(optimiser)
+    rule = GradientUpdateRule(params, updater, updater.init_state(params), staleness, NoCompensation())
 
-    rule.update_shard_params([WorkerContribution(0, 1, 0, fresh), WorkerContribution(1, 3, 2, old)])
+    rule.update_shard_params([WorkerContribution(0, 1, 0, fresh), WorkerContribution(1, 3, 2, old)], 0)
 
     np.testing.assert_allclose(rule.params, [-1 / 4, -3 / 4 * staleness.weight(2)], rtol=1e-12)

@@ -229,7 +229,7 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
     rounds = [range(len(workers))] if at_once else [[rank] for rank in range(len(workers))]
 
     for ranks in rounds:
-        rule.update_shard_params([WorkerContribution(rank, 1, 0, workers[rank]) for rank in ranks])
+        rule.update_shard_params([WorkerContribution(rank, 1, 0, workers[rank]) for rank in ranks], 0)
         for rank in ranks:
             workers[rank] = workers[rank] - elastic_averaging_move(
                 alpha, workers[rank], rule.make_push_reply_vector(rank)

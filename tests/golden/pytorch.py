@@ -73,7 +73,7 @@ def main() -> None:
     pictures, labels = sines(4, 1, 8, 8), torch.tensor([3, 1, 4, 1])
     large = interpolate(pictures, scale_factor=4, mode="nearest")
     rows, numbers = sines(4, 5), sines(4, 3)
-    sgd, adam = torch.optim.SGD, torch.optim.Adam
+    sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
     cases = {
         "lenet5_relu": model_results(lenet5(nn.ReLU), large, labels, cross_entropy),
         "lenet5_tanh": model_results(lenet5(nn.Tanh), large, labels, cross_entropy),
@@ -93,6 +93,7 @@ def main() -> None:
         "momentum": optimiser_results(sgd, lr=0.1, momentum=0.9, weight_decay=0.01),
         "nesterov": optimiser_results(sgd, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
         "adam": optimiser_results(adam, lr=0.1, betas=(0.8, 0.95), eps=1e-8, weight_decay=0.01),
+        "adamw": optimiser_results(adamw, lr=0.1, betas=(0.8, 0.95), eps=1e-8, weight_decay=0.2),
     }
     results = {f"{case}/{name}": array for case, arrays in cases.items() for name, array in arrays.items()}
     np.savez_compressed(Path(__file__).with_suffix(".npz"), allow_pickle=False, **results)

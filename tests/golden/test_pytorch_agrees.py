@@ -5,7 +5,7 @@ import pytest
 
 from services.learning.datasets import LearningTask
 from services.learning.models import LeNet5, Mlp, Model
-from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
+from services.learning.optimisers import Adam, AdamW, Momentum, Optimiser, Sgd
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
@@ -59,6 +59,7 @@ def test_losses_and_gradients_equal_those_of_pytorch(
         ("momentum", Momentum(rate=0.1, momentum=0.9, weight_decay=0.01)),
         ("nesterov", Momentum(rate=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)),
         ("adam", Adam(rate=0.1, beta1=0.8, beta2=0.95, epsilon=1e-8, weight_decay=0.01)),
+        ("adamw", AdamW(rate=0.1, beta1=0.8, beta2=0.95, epsilon=1e-8, weight_decay=0.2)),
     ],
 )
 def test_updates_equal_those_of_pytorch(

@@ -14,6 +14,8 @@ from services.cluster.device_profiles import RELATIVE_THROUGHPUT
 from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
+from services.learning.optimisers import AnyOptimiser
+from services.learning.schedules import AnySchedule
 from services.plan import make_plan
 from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
 
@@ -57,6 +59,32 @@ def test_the_collectives_page_has_a_row_for_every_collective(pytestconfig: pytes
         if collective is not AutoCollective
     }
     assert [collective for collective, closed_form in closed_forms.items() if closed_form not in page] == []
+
+
+def test_the_optimisation_page_has_a_row_for_every_optimiser_and_schedule(pytestconfig: pytest.Config) -> None:
+    """A user who chooses an optimiser must see all of them, and which ones need a single server."""
+    page = (pytestconfig.rootpath / "docs" / "optimisation.md").read_text()
+    kinds = [
+        member.model_fields["kind"].default
+        for family in (AnyOptimiser, AnySchedule)
+        for member in get_args(get_args(family)[0])
+    ]
+
+    assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []
+
+
+def test_the_example_of_the_optimisation_page_makes_a_plan(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """A user who copies the example must get no error."""
+    page = (pytestconfig.rootpath / "docs" / "optimisation.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    document = parse_yaml(BASE, "base").data
+    workload = {key: value for key, value in document["workload"].items() if key != "batch"}
+    file = tmp_path / "documented.yaml"
+    file.write_text(yaml.safe_dump(document | {"workload": workload | yaml.safe_load(example)["workload"]}))
+
+    plans = [make_plan(trial, "run", "docker", DummyAddresses()) for trial in load_scenario(file).trials()]
+
+    assert {plan.batch_rate_factor for plan in plans} == {(32 / 64) ** 0.5}
 
 
 def test_the_cluster_page_lists_every_profile_with_its_value(pytestconfig: pytest.Config) -> None:

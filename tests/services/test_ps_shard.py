@@ -26,7 +26,7 @@ class SlowUpdateRule(UpdateRule):
 
     params: HostArray = VECTOR
 
-    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
         time.sleep(UPDATE_S)
 
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:

@@ -13,6 +13,7 @@ import pytest
 from replay import ShardArrivals, replay
 
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.update_rules import WorkerContribution
 from services.schema.errors import UserError
 
@@ -381,9 +382,13 @@ def test_updates_with_fewer_gradients_than_planned_use_a_smaller_rate(simulate: 
 
     params = []
     for parts in (1, planned):  # all gradients in one update, or one gradient per update
-        rule = trial.plan.strategy.server_algorithm().make_update_rule(trial.plan.optimiser, np.zeros(3), 12)
+        rule = trial.plan.strategy.server_algorithm().make_update_rule(
+            ParameterUpdater(trial.plan.optimiser), np.zeros(3), 12
+        )
         for _ in range(parts):
-            rule.update_shard_params([WorkerContribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
+            rule.update_shard_params(
+                [WorkerContribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)], 0
+            )
         params.append(rule.params)
     assert params[1] == pytest.approx(params[0])
 

@@ -10,6 +10,7 @@ import pytest
 from replay import replay
 
 from services.learning.optimisers import Sgd
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.update_rules import WorkerContribution
 
 Simulate = Callable[..., Any]
@@ -133,8 +134,8 @@ def test_update_with_fewer_gradients_uses_that_part_of_the_rate(simulate: Simula
 
     def moved_by(rate: str, count: int) -> float:
         strategy = trial.plan.strategy.model_copy(update={"rate": rate})
-        rule = strategy.server_algorithm().make_update_rule(Sgd(rate=0.1), np.zeros(1), WORKERS)
-        rule.update_shard_params([contribution] * count)
+        rule = strategy.server_algorithm().make_update_rule(ParameterUpdater(Sgd(rate=0.1)), np.zeros(1), WORKERS)
+        rule.update_shard_params([contribution] * count, 0)
         return float(rule.params[0])
 
     assert [moved_by("per_sample", count) for count in (1, 3, 4)] == pytest.approx([-0.025, -0.075, -0.1])

@@ -7,7 +7,7 @@ from services.learning.data_order import DataOrder
 from services.learning.datasets import Dataset, Diabetes, Digits, SyntheticRegression, TrainTestData
 from services.learning.evaluation import evaluate_model
 from services.learning.models import LeNet5, LinearModel, Mlp, Model
-from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
+from services.learning.optimisers import Adam, AdamW, Lamb, Lars, Momentum, Optimiser, Sgd
 from services.schema.arrays import Vector
 
 
@@ -15,11 +15,11 @@ def train_serially(model: Model, optimiser: Optimiser, data: TrainTestData, epoc
     """Return the parameters after `epochs` of serial training, with which every strategy is compared."""
     order = DataOrder(samples=len(data.train_x), batch=batch, seed=0)
     params = model.init_parameters(data.task, 0, "float32")
-    state = optimiser.init_state(params)
+    state, arrays = optimiser.init_state(params), model.parameter_layout(data.task).array_ranges
     for step in range(epochs * order.steps_per_epoch):
         batch_x, batch_y = (part[order.batch_sample_indices(step)] for part in (data.train_x, data.train_y))
         _, grad = model.loss_and_grad(data.task, params, batch_x, batch_y)
-        params, state = optimiser.update_params(params, grad, state)
+        params, state = optimiser.update_params(params, grad, state, arrays)
     return params
 
 
@@ -28,6 +28,9 @@ def train_serially(model: Model, optimiser: Optimiser, data: TrainTestData, epoc
     [
         (Mlp(hidden=(64,)), Adam(rate=0.01), Digits(), 8, "accuracy", 0.95),
         (Mlp(hidden=(64,)), Momentum(rate=0.2), Digits(), 8, "accuracy", 0.95),
+        (Mlp(hidden=(64,)), AdamW(rate=0.01, weight_decay=0.1), Digits(), 8, "accuracy", 0.95),
+        (Mlp(hidden=(64,)), Lamb(rate=0.02, weight_decay=0.01), Digits(), 8, "accuracy", 0.95),
+        (Mlp(hidden=(64,)), Lars(rate=0.3, trust_coefficient=0.02), Digits(), 8, "accuracy", 0.95),
         (LeNet5(activation="tanh"), Adam(rate=0.003), Digits(), 3, "accuracy", 0.92),
         (Mlp(hidden=(32,), activation="tanh"), Adam(rate=0.01), SyntheticRegression(), 30, "r2", 0.85),
         (LinearModel(), Sgd(rate=0.05), Diabetes(), 20, "r2", 0.3),

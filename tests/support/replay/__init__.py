@@ -14,7 +14,7 @@ from replay import elastic, pushes, sums
 from replay.base import Model, ShardArrivals, TrialProgress
 from services.collectives import TransferSchedule
 from services.learning.datasets import TrainTestData
-from services.learning.optimisers import AnyOptimiser
+from services.learning.parameter_updater import ParameterUpdater
 from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import UserError
@@ -37,33 +37,31 @@ def replay(plan: Plan, arrivals: Sequence[ShardArrivals], progress: TrialProgres
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
     initial_params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
     initial_model = Model(initial_params, plan.optimiser.init_state(initial_params))
+    updater = plan.make_parameter_updater(plan.optimiser)
     if isinstance(strategy, Easgd):
         return elastic.replay(plan, strategy, data, arrivals, progress.end_steps, initial_params)
     if switch is None or plan.second_phase is None:
         steps = (0, max(progress.end_steps))
-        return _replay_phase(
-            plan, phases.first, plan.optimiser, plan.schedule, data, arrivals, steps, initial_model
-        ).params
+        return _replay_phase(plan, phases.first, updater, plan.schedule, data, arrivals, steps, initial_model).params
     switch_step = progress.switch_step
     end = max(progress.end_steps) if switch_step is None else switch_step
     first_arrivals = [shard.between(-inf, inf if switch_step is None else end) for shard in arrivals]
-    reached = _replay_phase(
-        plan, switch.first, plan.optimiser, plan.schedule, data, first_arrivals, (0, end), initial_model
-    )
+    reached = _replay_phase(plan, switch.first, updater, plan.schedule, data, first_arrivals, (0, end), initial_model)
     if switch_step is None:
         return reached.params
     after, second_arrivals = plan.second_phase, [shard.between(end, inf) for shard in arrivals]
     optimiser_state = switch.optimiser_state_after_switch(after.optimiser, reached.params, reached.state)
     start_model, steps = reached._replace(state=optimiser_state), (end, max(progress.end_steps))
+    updater_after = plan.make_parameter_updater(after.optimiser)
     return _replay_phase(
-        plan, switch.second, after.optimiser, after.schedule, data, second_arrivals, steps, start_model
+        plan, switch.second, updater_after, after.schedule, data, second_arrivals, steps, start_model
     ).params
 
 
 def _replay_phase(
     plan: Plan,
     strategy: SinglePhaseStrategy,
-    optimiser: AnyOptimiser,
+    updater: ParameterUpdater,
     schedule: TransferSchedule,
     data: TrainTestData,
     arrivals: Sequence[ShardArrivals],
@@ -72,9 +70,9 @@ def _replay_phase(
 ) -> Model:
     """Return the model after one phase that starts from `start_model`; `steps` is its first step and its end step."""
     if isinstance(strategy, ParameterServer):
-        return pushes.replay(plan, strategy, optimiser, data, arrivals, start_model)
+        return pushes.replay(plan, strategy, updater, data, arrivals, start_model)
     if isinstance(strategy, AllReduce):
-        return sums.replay(plan, strategy, optimiser, schedule, data, steps, start_model)
+        return sums.replay(plan, strategy, updater, schedule, data, steps, start_model)
     raise UserError(
         f"{strategy.kind} can't be replayed; all_reduce, parameter_server, easgd and switches between the first two "
         "can be"

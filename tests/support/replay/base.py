@@ -38,6 +38,7 @@ class Model(NamedTuple):
     params: HostArray  # shape (parameters,)
     state: OptimiserState  # its slots have the same shape
     version: int = 0  # number of updates
+    samples: int = 0  # used for these updates
 
 
 def gradient(

@@ -28,6 +28,7 @@ class _ReplayedWorker:
     end: int  # the step after its last one
     steps: int = 0  # done
     exchanges: int = 0
+    samples: int = 0  # in the centre at the last exchange, and in the global batches since then
     centre: dict[int, HostArray] = field(default_factory=dict)  # by shard: replies of the exchange in progress
 
 
@@ -55,6 +56,7 @@ class _ElasticReplay:
     workers: list[_ReplayedWorker]
     rules: list[ElasticAveragingRule]  # by shard
     updates: list[list[list[Row]]]  # by shard: rows of each update that is not replayed yet
+    samples: list[int]  # by shard: used for the centre
 
     @classmethod
     def of(
@@ -67,12 +69,12 @@ class _ElasticReplay:
         params: HostArray,
     ) -> "_ElasticReplay":
         workers = [_ReplayedWorker(params, plan.optimiser.init_state(params), end) for end in end_steps]
+        updater, algorithm = plan.make_parameter_updater(plan.optimiser), strategy.server_algorithm()
         rules = [
-            strategy.server_algorithm().make_update_rule(plan.optimiser, shard_range.view(params), plan.workers)
-            for shard_range in plan.shards
+            algorithm.make_update_rule(updater, shard_range.view(params), plan.workers) for shard_range in plan.shards
         ]
         updates = [rows_by_version(shard.updates) for shard in arrivals]
-        new_replay = cls(plan, strategy, data, workers, rules, updates)
+        new_replay = cls(plan, strategy, data, workers, rules, updates, [0] * len(rules))
         for rank in range(plan.workers):
             new_replay._train_locally(rank)
         return new_replay
@@ -88,11 +90,12 @@ class _ElasticReplay:
 
     def _train_locally(self, rank: int) -> None:
         """Do the local steps up to the next exchange; the last exchange may come early."""
-        worker = self.workers[rank]
+        worker, updater = self.workers[rank], self.plan.make_parameter_updater(self.plan.optimiser)
         for step in range(worker.steps, min((worker.exchanges + 1) * self.strategy.period, worker.end)):
             mean, _ = gradient(self.plan, self.data, worker.params, rank, step)
-            worker.params, worker.moments = self.plan.optimiser.update_params(worker.params, mean, worker.moments)
+            worker.params, worker.moments = updater.update_params(worker.params, mean, worker.moments, worker.samples)
             worker.steps += 1
+            worker.samples += self.plan.data_order.batch_size(step)
 
     def _is_ready(self, shard: int) -> bool:
         """Return whether all workers of the shard's next update have reached that exchange."""
@@ -101,10 +104,13 @@ class _ElasticReplay:
 
     def _update(self, shard: int) -> None:
         rule, shard_range, rows = self.rules[shard], self.plan.shards[shard], self.updates[shard].pop(0)
-        rule.update_shard_params([self._contribution(row, shard_range) for row in rows])
+        rule.update_shard_params([self._contribution(row, shard_range) for row in rows], self.samples[shard])
+        self.samples[shard] += sum(row["samples"] for row in rows)
         for rank, _ in map(push_id, rows):
             worker = self.workers[rank]
             worker.centre[shard] = rule.make_push_reply_vector(rank)
+            if shard == 0:  # the first shard counts for the schedule of the learning rate
+                worker.samples = self.samples[0]
             if len(worker.centre) == len(self.rules):
                 self._finish_exchange(rank)
 

@@ -11,7 +11,8 @@ from replay.base import Model, PushId, Row, ShardArrivals, gradient, push_id, ro
 from services.compressors import bytes_to_vector, payload_to_bytes
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
-from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.learning.optimisers import OptimiserState
+from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.update_rules import GradientUpdateRule, WorkerContribution
 from services.plan import Plan
 from services.schema.arrays import HostArray
@@ -34,6 +35,7 @@ class _ReplayedShard:
     updates: list[list[Row]]  # rows of each update that is not replayed yet
     reads: dict[PushId, int]  # the version that a push was computed from
     version: int
+    samples: int  # used for this version
     versions: dict[int, HostArray] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,8 +43,9 @@ class _ReplayedShard:
 
     def apply_update(self, contributions: Sequence[WorkerContribution]) -> None:
         """Apply the next update; discard versions that no later push was computed from."""
-        self.rule.update_shard_params(contributions)
+        self.rule.update_shard_params(contributions, self.samples)
         self.version += 1
+        self.samples += sum(contribution.samples for contribution in contributions)
         self.versions[self.version] = self.rule.params
         del self.updates[0]
         oldest = min(self.reads.values(), default=self.version)
@@ -52,7 +55,7 @@ class _ReplayedShard:
 def replay(
     plan: Plan,
     strategy: ParameterServer,
-    optimiser: AnyOptimiser,
+    updater: ParameterUpdater,
     data: TrainTestData,
     arrivals: Sequence[ShardArrivals],
     start_model: Model,
@@ -62,7 +65,7 @@ def replay(
     Raises:
         ProtocolError: the logs contradict themselves.
     """
-    return _PushReplay.of(plan, strategy, optimiser, data, arrivals, start_model).run()
+    return _PushReplay.of(plan, strategy, updater, data, arrivals, start_model).run()
 
 
 @dataclass
@@ -79,7 +82,7 @@ class _PushReplay:
         cls,
         plan: Plan,
         strategy: ParameterServer,
-        optimiser: AnyOptimiser,
+        updater: ParameterUpdater,
         data: TrainTestData,
         arrivals: Sequence[ShardArrivals],
         start_model: Model,
@@ -87,10 +90,11 @@ class _PushReplay:
         pending_uses = Counter(push_id(row) for shard in arrivals for row in shard.updates)
         shards = [
             _ReplayedShard(
-                _update_rule(plan, strategy, optimiser, shard_range, start_model),
+                _update_rule(plan, strategy, updater, shard_range, start_model),
                 rows_by_version(shard.updates),
                 {push: version for push, version in versions_read(shard) if push in pending_uses},
                 start_model.version,
+                start_model.samples,
             )
             for shard_range, shard in zip(plan.shards, arrivals, strict=True)
         ]
@@ -106,7 +110,8 @@ class _PushReplay:
         first, *_ = rules = [shard.rule for shard in self.shards]
         slots = zip(*(rule.state.slots for rule in rules), strict=True)
         state = OptimiserState(first.state.update_count, tuple(map(np.concatenate, slots)))
-        return Model(np.concatenate([rule.params for rule in rules]), state, self.shards[0].version)
+        params, counter = np.concatenate([rule.params for rule in rules]), self.shards[0]
+        return Model(params, state, counter.version, counter.samples)
 
     def _is_ready(self, shard: _ReplayedShard) -> bool:
         """Return whether all gradients of the shard's next update have been computed or can be computed now."""
@@ -143,10 +148,10 @@ class _PushReplay:
 
 
 def _update_rule(
-    plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, shard_range: VectorRange, start_model: Model
+    plan: Plan, strategy: ParameterServer, updater: ParameterUpdater, shard_range: VectorRange, start_model: Model
 ) -> GradientUpdateRule:
     """Return the update rule of a server, with the server's range of the start model."""
-    rule = strategy.server_algorithm().make_update_rule(optimiser, shard_range.view(start_model.params), plan.workers)
+    rule = strategy.server_algorithm().make_update_rule(updater, shard_range.view(start_model.params), plan.workers)
     rule.state = OptimiserState(
         start_model.state.update_count, tuple(shard_range.view(slot) for slot in start_model.state.slots)
     )

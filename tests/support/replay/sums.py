@@ -8,7 +8,7 @@ from services.cluster.links.fluid_link import RateLimiter
 from services.collectives import TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.learning.datasets import TrainTestData
-from services.learning.optimisers import AnyOptimiser
+from services.learning.parameter_updater import ParameterUpdater
 from services.plan import Plan
 from services.runtime.clock import VirtualTimeLoop
 from services.schema.arrays import HostArray
@@ -19,7 +19,7 @@ from services.transport.virtual import VirtualFabric
 def replay(
     plan: Plan,
     strategy: AllReduce,
-    optimiser: AnyOptimiser,
+    updater: ParameterUpdater,
     schedule: TransferSchedule,
     data: TrainTestData,
     steps: tuple[int, int],
@@ -27,26 +27,27 @@ def replay(
 ) -> Model:
     """Return the replicas after the steps `steps[0]` to `steps[1] - 1`, started from `start_model`."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(_replay_steps(plan, strategy, optimiser, schedule, data, steps, start_model))
+        return runner.run(_replay_steps(plan, strategy, updater, schedule, data, steps, start_model))
 
 
 async def _replay_steps(
     plan: Plan,
     strategy: AllReduce,
-    optimiser: AnyOptimiser,
+    updater: ParameterUpdater,
     schedule: TransferSchedule,
     data: TrainTestData,
     steps: tuple[int, int],
     start_model: Model,
 ) -> Model:
-    params, state, version = start_model
+    params, state, version, samples = start_model
     fabric = _fabric(plan)
     for step in range(*steps):
         summands = [_summand(plan, data, params, rank, step) for rank in range(plan.workers)]
         mean = await _all_reduce_sum(fabric, schedule, step, summands, strategy)
-        params, state = optimiser.update_params(params, mean, state)
+        params, state = updater.update_params(params, mean, state, samples)
         version += 1
-    return Model(params, state, version)
+        samples += plan.data_order.batch_size(step)
+    return Model(params, state, version, samples)
 
 
 def _fabric(plan: Plan) -> VirtualFabric:
