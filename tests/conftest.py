@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pytest
+from guarded_arrays import GuardedDevice
 from hypothesis import settings
 
 from compose.engines import create_engine
@@ -18,6 +19,7 @@ from compose.runs.supervisor import LinkProbeFailed, LogTail, TrialFailed
 from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
+from services.runtime import device as device_selection
 from services.runtime.clock import VirtualTimeLoop
 from services.runtime.device import ComputeDevice, DeviceSelection, select_compute_device
 from services.schema.errors import HostError
@@ -30,14 +32,30 @@ SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start
 InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["cpu", "guarded", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> ComputeDevice:
-    """Return each device of this host in turn; the same test body runs on each."""
+    """Return each device of this host in turn; the same test body runs on each.
+
+    The device `guarded` refuses what a GPU refuses.
+    """
+    if request.param == GuardedDevice.name:
+        return GuardedDevice()
     selection: DeviceSelection = request.param
     try:
         return select_compute_device(selection)
     except HostError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def use_guarded_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function after whose call all workers in this process compute on the guarded device."""
+
+    def use() -> None:
+        for kind in get_args(DeviceSelection):
+            monkeypatch.setitem(device_selection._SELECTORS, kind, GuardedDevice)
+
+    return use
 
 
 @pytest.hookimpl(wrapper=True)
