@@ -19,9 +19,8 @@ from compose.runs.supervisor import LinkProbeFailed, LogTail, TrialFailed
 from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
-from services.runtime import device as device_selection
 from services.runtime.clock import VirtualTimeLoop
-from services.runtime.device import ComputeDevice, DeviceSelection, select_compute_device
+from services.runtime.device import ComputeDevice, DeviceSelection, select_compute_device, selection
 from services.schema.errors import HostError
 
 settings.register_profile("any host", deadline=None)  # on a busy host tests are slow, not wrong
@@ -40,9 +39,9 @@ def device(request: pytest.FixtureRequest) -> ComputeDevice:
     """
     if request.param == GuardedDevice.name:
         return GuardedDevice()
-    selection: DeviceSelection = request.param
+    kind: DeviceSelection = request.param
     try:
-        return select_compute_device(selection)
+        return select_compute_device(kind)
     except HostError as error:
         pytest.skip(str(error))
 
@@ -53,7 +52,7 @@ def use_guarded_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def use() -> None:
         for kind in get_args(DeviceSelection):
-            monkeypatch.setitem(device_selection._SELECTORS, kind, GuardedDevice)
+            monkeypatch.setitem(selection._SELECTORS, kind, lambda _: GuardedDevice())
 
     return use
 
