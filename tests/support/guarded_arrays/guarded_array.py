@@ -71,7 +71,7 @@ class GuardedArray:
             return to_device_result(getattr(self._values, name))
         parameters = ARRAY_MEMBERS[name]
         if parameters is None or not hasattr(self._values, name):
-            raise NotImplementedError(f"guarded arrays have no {name!r}; NumPy lacks it, or nobody has needed it")
+            raise NotImplementedError(f"guarded arrays have no {name!r}, which NumPy lacks or no code has needed")
 
         def method(*args: Any, **kwargs: Any) -> Any:
             check_arguments(f"ndarray.{name}", parameters, args, kwargs)

@@ -70,7 +70,7 @@ def _as_plain_object(path: str, value: Any) -> Any:
     is_plain = value is None or isinstance(value, float) or (isinstance(value, type) and issubclass(value, np.generic))
     if is_plain or path in PLAIN_OBJECTS:
         return value
-    raise NotImplementedError(f"guarded arrays have no {path!r}; nobody has needed it")
+    raise NotImplementedError(f"guarded arrays have no {path!r}, which no code has needed")
 
 
 def _guard_function(path: str, parameters: str, function: Callable[..., Any]) -> Callable[..., Any]:
