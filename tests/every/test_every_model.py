@@ -7,12 +7,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from services.learning.datasets import LearningTask
-from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model
+from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model, ResNet
 from services.learning.optimisers import Sgd
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
 PICTURES = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
+WIDE_PICTURES = LearningTask(inputs=(3, 5, 9), outputs=4, loss="cross_entropy")
 NUMBERS = LearningTask(inputs=(5,), outputs=3, loss="mse")
 
 EXAMPLES: list[tuple[Model, LearningTask]] = [
@@ -22,11 +23,22 @@ EXAMPLES: list[tuple[Model, LearningTask]] = [
     (Mlp(hidden=(8, 6), activation="tanh"), NUMBERS),
     (LeNet5(input_side=16, activation="tanh"), PICTURES),
     (LeNet5(activation="relu"), PICTURES),
+    (ResNet(depth=8, width=4, norm="group"), PICTURES),
+    (ResNet(depth=8, width=4, norm="batch"), WIDE_PICTURES),
 ]
+# With batch normalisation, the output for a sample depends on the other samples of the batch.
+BATCH_NORMALISED = [example for example in EXAMPLES if isinstance(example[0], ResNet) and example[0].norm == "batch"]
 
-every_model = pytest.mark.parametrize(
-    ("model", "task"), EXAMPLES, ids=[f"{model!r}-{task.loss}" for model, task in EXAMPLES]
-)
+
+def each_example(examples: list[tuple[Model, LearningTask]]) -> pytest.MarkDecorator:
+    """Return the mark of a test that runs with each of the examples."""
+    return pytest.mark.parametrize(
+        ("model", "task"), examples, ids=[f"{model!r}-{task.loss}" for model, task in examples]
+    )
+
+
+every_model = each_example(EXAMPLES)
+every_model_of_independent_samples = each_example([one for one in EXAMPLES if one not in BATCH_NORMALISED])
 
 
 def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
@@ -181,7 +193,7 @@ def test_results_have_the_type_of_the_parameters(
     assert params.dtype == grad.dtype == model.create_output_function(task, params, x)(x).dtype == np.dtype(dtype)
 
 
-@every_model
+@every_model_of_independent_samples
 def test_gradient_is_the_mean_of_the_gradients_of_single_samples(model: Model, task: LearningTask) -> None:
     """Unequal shares are weighted by their samples, which is right only for means, down to a batch of one."""
     x, y = samples(task, 3)

@@ -3,6 +3,7 @@
 linear    one dense layer
 mlp       dense layers with a nonlinearity between them
 lenet5    LeNet-5, a convolutional network
+resnet    residual network for small images
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -16,7 +17,8 @@ from services.learning.models.base import Model
 from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.mlp import Mlp
+from services.learning.models.resnet import ResNet
 
-AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5, Field(discriminator="kind")]
+AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5 | ResNet, Field(discriminator="kind")]
 
-__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model"]
+__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "ResNet"]
