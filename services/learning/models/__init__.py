@@ -8,7 +8,7 @@ lenet5    LeNet-5, a convolutional network
 `network_model` implements it for models that consist of layers.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -16,7 +16,19 @@ from services.learning.models.base import Model
 from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.mlp import Mlp
+from services.learning.objectives import LossName
 
 AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5, Field(discriminator="kind")]
 
-__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model"]
+
+def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
+    """Return the kinds of the models that can learn a task with this loss."""
+    model_types, _ = get_args(AnyModel)
+    return tuple(
+        model_type.model_fields["kind"].default
+        for model_type in get_args(model_types)
+        if loss in model_type.supported_losses
+    )
+
+
+__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "model_kinds_for_loss"]
