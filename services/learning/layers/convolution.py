@@ -1,7 +1,6 @@
 """Convolution of images, as a matrix product with their patches."""
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,19 +15,22 @@ from services.learning.layers.base import (
     PassContext,
 )
 from services.learning.layers.initialisation import VarianceRule, glorot_variance
+from services.learning.layers.windows import SlidingWindow
 from services.learning.layout import Shape
 from services.schema.arrays import Array, HostArray, array_namespace
 
 
 @dataclass(frozen=True)
 class Conv2d(Layer):
-    """Convolution of images, with stride 1 and without padding.
+    """Convolution of images, with square kernels.
 
-    y[o] = bias[o] + Σ_c x[c] ⋆ w[o, c].
+    y[o] = bias[o] + Σ_c x[c] ⋆ w[o, c]. The kernel moves by `stride` pixels over images with a border of `padding`
+    zeros. With g groups, channels and outputs are cut into g equal parts, and the outputs of a part see only the
+    channels of the same part. With as many groups as channels, the convolution is depthwise.
 
-    Shapes: x (C, H, W, B), w (O, C, K, K), y (O, H - K + 1, W - K + 1, B). It is one matrix product with the patches of
-    the images (im2col): K. Chellapilla et al., "High performance convolutional neural networks for document
-    processing", IWFHR 2006.
+    Shapes: x (C, H, W, B), w (O, C/g, K, K), y (O, P, Q, B), where P = ⌊(H + 2·padding - K) / stride⌋ + 1, and Q
+    likewise. It is one matrix product with the patches of the images (im2col) for each group: K. Chellapilla et al.,
+    "High performance convolutional neural networks for document processing", IWFHR 2006.
     """
 
     name: str
@@ -36,63 +38,83 @@ class Conv2d(Layer):
     outputs: int
     kernel: int  # K
     variance: VarianceRule = glorot_variance
+    stride: int = 1
+    padding: int = 0
+    groups: int = 1  # divides channels and outputs
+    has_bias: bool = True
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        return {
-            f"{self.name}.weight": (self.outputs, self.channels, self.kernel, self.kernel),
-            f"{self.name}.bias": (self.outputs,),
-        }
+        weight: dict[str, Shape] = {f"{self.name}.weight": self._weight_shape}
+        return weight | ({f"{self.name}.bias": (self.outputs,)} if self.has_bias else {})
 
     def init_arrays(self, rng: np.random.Generator) -> dict[str, HostArray]:
         area = self.kernel**2
-        weight = rng.standard_normal((self.outputs, self.channels, self.kernel, self.kernel))
-        weight *= np.sqrt(self.variance(self.channels * area, self.outputs * area))
-        return {f"{self.name}.weight": weight, f"{self.name}.bias": np.zeros(self.outputs)}
+        fans = self.channels // self.groups * area, self.outputs // self.groups * area
+        weight = rng.standard_normal(self._weight_shape) * np.sqrt(self.variance(*fans))
+        return dict(zip(self.parameter_shapes(), (weight, np.zeros(self.outputs)), strict=False))
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:  # noqa: ARG002 - the same in training and evaluation
-        weight, bias = arrays[f"{self.name}.weight"], arrays[f"{self.name}.bias"]
-        weight_rows, patch_columns = weight.reshape(self.outputs, -1), extract_patches(x, self.kernel)
+        weight = arrays[f"{self.name}.weight"]
+        weight_rows = weight.reshape(self.groups, self.outputs // self.groups, -1)
+        patches = self._patches_by_group(x)
+        y = (weight_rows @ patches).reshape(self._output_shape(x.shape) + x.shape[3:])
+        if self.has_bias:
+            y += arrays[f"{self.name}.bias"][:, None, None, None]
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            grad_rows = output_grad.reshape(self.outputs, -1)
-            yield ArrayGradient(f"{self.name}.bias", grad_rows.sum(axis=1))
-            yield ArrayGradient(f"{self.name}.weight", (grad_rows @ patch_columns.T).reshape(weight.shape))
-            return sum_patches(weight_rows.T @ grad_rows, x.shape, self.kernel) if needs_input_grad else None
+            grad_rows = output_grad.reshape(self.groups, self.outputs // self.groups, -1)
+            if self.has_bias:
+                yield ArrayGradient(f"{self.name}.bias", output_grad.reshape(self.outputs, -1).sum(axis=1))
+            weight_grad = grad_rows @ patches.transpose(0, 2, 1)
+            yield ArrayGradient(f"{self.name}.weight", weight_grad.reshape(weight.shape))
+            if not needs_input_grad:
+                return None
+            patches_grad = weight_rows.transpose(0, 2, 1) @ grad_rows
+            return sum_patches(patches_grad, x.shape, self._window)
 
-        y = weight_rows @ patch_columns + bias[:, None]
-        return y.reshape(self._output_shape(x.shape[:3]) + x.shape[3:]), backward
+        return y, backward
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
         output_shape = self._output_shape(input_shape)
-        flops = 2.0 * prod(output_shape) * self.channels * self.kernel**2
+        flops = 2.0 * prod(output_shape) * self.channels // self.groups * self.kernel**2
         return LayerCost(output_shape, {f"{self.name}.weight": flops})
 
+    def _patches_by_group(self, x: Array) -> Array:
+        columns = extract_patches(x, self._window)
+        return columns.reshape(self.groups, len(columns) // self.groups, columns.shape[1])
+
     def _output_shape(self, input_shape: Shape) -> Shape:
-        _, height, width = input_shape
-        return self.outputs, height - self.kernel + 1, width - self.kernel + 1
+        return self.outputs, *self._window.output_sides(input_shape)
+
+    @property
+    def _window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.stride, self.padding)
+
+    @property
+    def _weight_shape(self) -> Shape:
+        return self.outputs, self.channels // self.groups, self.kernel, self.kernel
 
 
-def extract_patches(images: Array, kernel_side: int) -> Array:
-    """Return every square patch of a batch of images, as a column (im2col).
+def extract_patches(images: Array, window: SlidingWindow) -> Array:
+    """Return the pixels of a window at all its positions, one column per position and image (im2col).
 
-    Images of shape (C, H, H, B) and patches of K·K pixels give columns of shape (C·K·K, P·P·B). Here P = H - K + 1.
+    Images of shape (C, H, W, B) give columns of shape (C·K·K, P·Q·B), with a window of K·K pixels at P·Q positions.
     """
     sliding_window_view = array_namespace(images).lib.stride_tricks.sliding_window_view
-    windows = sliding_window_view(images, (kernel_side, kernel_side), axis=(1, 2))
-    channels, *positions, _, _ = windows.shape
-    return windows.transpose(0, 4, 5, 1, 2, 3).reshape(channels * kernel_side**2, prod(positions))
+    views = sliding_window_view(window.pad(images), (window.kernel, window.kernel), axis=(1, 2))
+    columns = views[:, :: window.stride, :: window.stride].transpose(0, 4, 5, 1, 2, 3)
+    return columns.reshape(prod(columns.shape[:3]), prod(columns.shape[3:]))
 
 
-def sum_patches(patch_columns: Array, image_shape: Shape, kernel_side: int) -> Array:
-    """Return images that are sums of overlapping patches (col2im).
+def sum_patches(columns: Array, image_shape: Shape, window: SlidingWindow) -> Array:
+    """Return images whose pixels are sums over all positions of the window that contain them (col2im).
 
-    `image_shape` is the shape (C, H, H, B) of the images. Each pixel is the sum of its values in all patches that
-    contain it. The function is the adjoint of `extract_patches`.
+    `image_shape` is the shape (C, H, W, B) of the images. The function is the adjoint of `extract_patches`.
     """
-    channels, side, _, batch = image_shape
-    positions = side - kernel_side + 1
-    patch_columns = patch_columns.reshape(channels, kernel_side, kernel_side, positions, positions, batch)
-    images = array_namespace(patch_columns).zeros(image_shape, patch_columns.dtype)
-    for i, j in product(range(kernel_side), repeat=2):
-        images[:, i : i + positions, j : j + positions] += patch_columns[:, i, j]
-    return images
+    channels, height, width, batch = image_shape
+    pixels = columns.reshape(channels, window.kernel**2, *window.output_sides(image_shape), batch)
+    padded_shape = (channels, height + 2 * window.padding, width + 2 * window.padding, batch)
+    padded = array_namespace(columns).zeros(padded_shape, columns.dtype)
+    for number, pixel in enumerate(window.pixel_slices(image_shape)):
+        padded[pixel] += pixels[:, number]
+    return window.remove_padding(padded)

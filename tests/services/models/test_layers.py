@@ -9,6 +9,7 @@ from services.learning.layers.convolution import Conv2d, extract_patches, sum_pa
 from services.learning.layers.dense import Dense
 from services.learning.layers.images import FitToSquare, sum_blocks, upsample
 from services.learning.layers.initialisation import he_variance
+from services.learning.layers.windows import SlidingWindow
 from services.learning.models import LeNet5, LinearModel
 from services.learning.objectives import OBJECTIVES
 from services.runtime.device import ComputeDevice
@@ -19,11 +20,11 @@ DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 def test_sum_patches_is_the_adjoint_of_extract_patches(device: ComputeDevice) -> None:
     """⟨extract_patches(x), c⟩ = ⟨x, sum_patches(c)⟩ for all x and c: the definition of the backward pass of a copy."""
-    rng = np.random.default_rng(0)
-    x = device.to_device(rng.standard_normal((3, 6, 6, 2)))
-    c = device.to_device(rng.standard_normal((3 * 9, 4 * 4 * 2)))
+    rng, window = np.random.default_rng(0), SlidingWindow(kernel=3, stride=2, padding=1)
+    x = device.to_device(rng.standard_normal((3, 6, 5, 2)))
+    c = device.to_device(rng.standard_normal((3 * 9, 3 * 3 * 2)))
 
-    forward, backward = (extract_patches(x, 3) * c).sum(), (x * sum_patches(c, x.shape, 3)).sum()
+    forward, backward = (extract_patches(x, window) * c).sum(), (x * sum_patches(c, x.shape, window)).sum()
 
     assert float(forward) == pytest.approx(float(backward))
 
