@@ -21,7 +21,7 @@ class LearningTask(FrozenRecord):
     """
 
     inputs: Shape  # of one sample; images are (channels, height, width)
-    outputs: int = Field(gt=0)  # number of classes, or of values to predict
+    outputs: int = Field(gt=0)  # number of classes (also of detection and denoising), or of values to predict
     loss: LossName  # names the objective
 
 
@@ -29,8 +29,9 @@ class LearningTask(FrozenRecord):
 class TrainTestData:
     """Training and test data of a learning task: samples and targets.
 
-    Samples have the shape (n, *inputs). Targets are labels (n,) as int64 for classification, and values (n, outputs)
-    for regression.
+    Samples have the shape (n, *inputs). Targets are labels (n,) as int64 for classification and denoising, values (n,
+    outputs) for regression, and rows (class, left, top, right, bottom) for detection, shape (n, rows, 5); unused rows
+    have the class -1.
     """
 
     train_x: HostArray

@@ -9,7 +9,7 @@ resnet    residual network for small images
 `network_model` implements it for models that consist of layers.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -18,7 +18,19 @@ from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.mlp import Mlp
 from services.learning.models.resnet import ResNet
+from services.learning.objectives import LossName
 
 AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5 | ResNet, Field(discriminator="kind")]
 
-__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "ResNet"]
+
+def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
+    """Return the kinds of the models that can learn a task with this loss."""
+    model_types, _ = get_args(AnyModel)
+    return tuple(
+        model_type.model_fields["kind"].default
+        for model_type in get_args(model_types)
+        if loss in model_type.supported_losses
+    )
+
+
+__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "ResNet", "model_kinds_for_loss"]

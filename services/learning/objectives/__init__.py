@@ -2,6 +2,8 @@
 
 cross_entropy    classification: accuracy
 mse              regression: r2, mae, mse
+detection        detection of objects in images: map
+denoising        prediction of the noise in noisy images: denoising_error
 
 `OBJECTIVES` is the registry: a learning task names its objective by the name of the loss.
 """
@@ -10,10 +12,17 @@ from typing import Literal, TypeAlias
 
 from services.learning.objectives.base import Objective, QualityMetric
 from services.learning.objectives.classification import Classification
+from services.learning.objectives.denoising import Denoising
+from services.learning.objectives.detection import Detection
 from services.learning.objectives.regression import Regression
 
-LossName: TypeAlias = Literal["cross_entropy", "mse"]
+LossName: TypeAlias = Literal["cross_entropy", "mse", "detection", "denoising"]
 
-OBJECTIVES: dict[LossName, Objective] = {"cross_entropy": Classification(), "mse": Regression()}
+OBJECTIVES: dict[LossName, Objective] = {
+    "cross_entropy": Classification(),
+    "mse": Regression(),
+    "detection": Detection(),
+    "denoising": Denoising(),
+}
 
 __all__ = ["OBJECTIVES", "LossName", "Objective", "QualityMetric"]
