@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from services.learning.objectives import IGNORED_TARGET, OBJECTIVES, LossName
+from services.learning.objectives import OBJECTIVES, LossName
 from services.learning.objectives.detection.anchors import DEFAULT_ANCHORS
+from services.learning.tokens import IGNORED_TARGET
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 

@@ -17,7 +17,7 @@ from services.learning.objectives.classification import Classification
 from services.learning.objectives.denoising import Denoising
 from services.learning.objectives.detection import Detection
 from services.learning.objectives.regression import Regression
-from services.learning.objectives.token_prediction import IGNORED_TARGET, MASK_TOKEN, TokenPrediction
+from services.learning.objectives.token_prediction import TokenPrediction
 
 LossName: TypeAlias = Literal["cross_entropy", "mse", "detection", "denoising", "next_token", "masked_token"]
 
@@ -30,4 +30,4 @@ OBJECTIVES: dict[LossName, Objective] = {
     "masked_token": TokenPrediction(),
 }
 
-__all__ = ["IGNORED_TARGET", "MASK_TOKEN", "OBJECTIVES", "LossName", "Objective", "QualityMetric"]
+__all__ = ["OBJECTIVES", "LossName", "Objective", "QualityMetric"]

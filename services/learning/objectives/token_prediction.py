@@ -3,10 +3,8 @@
 from typing import ClassVar
 
 from services.learning.objectives.base import Objective, QualityMetric
+from services.learning.tokens import IGNORED_TARGET, check_tokens
 from services.schema.arrays import Array, Vector, array_namespace
-
-MASK_TOKEN = 0  # takes the place of a token that a model must predict; it never occurs in a dataset
-IGNORED_TARGET = -1  # target of a position that does not count
 
 
 class TokenPrediction(Objective):
@@ -48,22 +46,6 @@ class TokenPrediction(Objective):
         is_right = (outputs.argmax(axis=-1) == targets).reshape(-1)
         accuracy = (is_right * _position_weights(targets, outputs)).sum()
         return {"perplexity": float(array_namespace(outputs).exp(loss)), "accuracy": float(accuracy)}
-
-
-def check_tokens(tokens: Array, vocabulary: int, smallest: int = 0) -> None:
-    """Check that all tokens are from `smallest` to `vocabulary` - 1.
-
-    Libraries count negative indices from the end, and CuPy does not check indices.
-
-    Raises:
-        ValueError: a token is outside this range.
-    """
-    if tokens.size == 0:
-        return
-    lowest, highest = int(tokens.min()), int(tokens.max())
-    if lowest < smallest or highest >= vocabulary:
-        wrong_token = lowest if lowest < smallest else highest
-        raise ValueError(f"token {wrong_token} is not in the vocabulary, whose tokens are 0 to {vocabulary - 1}")
 
 
 def _position_weights(targets: Array, outputs: Array) -> Vector:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from services.learning.objectives import IGNORED_TARGET, OBJECTIVES
-from services.learning.objectives.token_prediction import check_tokens
+from services.learning.objectives import OBJECTIVES
+from services.learning.tokens import IGNORED_TARGET, check_tokens
 
 TOKENS = OBJECTIVES["next_token"]
 
