@@ -30,8 +30,8 @@ class QualityTarget(FrozenRecord):
     """
 
     metric: MetricName = Field(
-        description="metric: accuracy (classification, tokens); r2, mae, mse (regression); map (detection, mean average "
-        "precision at an overlap of 0.5); denoising_error (denoising); perplexity (tokens); loss (all)"
+        description="metric: accuracy (classification, tokens); r2, mae, mse (regression); map (detection, mean "
+        "average precision at an overlap of 0.5); denoising_error (denoising); perplexity (tokens); loss (all)"
     )
     at_least: float | None = Field(None, description="bound of accuracy, r2 or map, which grow with quality")
     at_most: float | None = Field(None, description="bound of an error, perplexity or loss, which fall with quality")
