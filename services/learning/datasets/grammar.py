@@ -27,7 +27,7 @@ class Grammar(Dataset):
 
     kind: Literal["grammar"] = "grammar"
     samples: int = Field(default=4096, ge=2, description="number of sequences, for training and testing together")
-    length: int = Field(default=32, ge=8, description="tokens of a sequence")
+    length: int = Field(default=32, ge=8, le=256, description="tokens of a sequence")
     shift: float = Field(default=0.0, ge=0, le=1, description="share of the words that have other preferences")
     objective: Literal["next_token", "masked_token"] = Field(
         default="next_token",

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from perfect_model import perfect_perplexity
 
 from services.learning.datasets import Grammar
 from services.learning.datasets.sentences import (
@@ -20,7 +21,6 @@ from services.learning.datasets.sentences import (
     VOCABULARY,
     create_sentence_source,
 )
-from services.learning.datasets.token_source import TokenSource
 from services.learning.tokens import MASK_TOKEN
 from services.schema.arrays import HostArray
 
@@ -29,15 +29,6 @@ LETTERS = "".join(["_.", "t" * 4, "dD", "a" * 6, "p" * 2, "n" * 8, "N" * 8, "v" 
 SINGULAR_SUBJECT, PLURAL_SUBJECT, NOUN_PHRASE = "da?n", "Da?N", "(da?n|Da?N)"
 ATTRIBUTE = "(p(dn|DN))?"
 SENTENCE = f"({SINGULAR_SUBJECT}{ATTRIBUTE}v|{PLURAL_SUBJECT}{ATTRIBUTE}V){NOUN_PHRASE}?\\."
-
-
-def negative_log_probabilities(source: TokenSource, tokens: HostArray) -> HostArray:
-    """Return -log p of every token given those before it, for sequences drawn from any source."""
-    result, states = np.empty(tokens.shape), np.zeros(len(tokens), np.int64)
-    for position, column in enumerate(tokens.T):
-        result[:, position] = -np.log(source.probabilities[states, column])
-        states = source.next_states[states, column]
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +99,7 @@ def test_the_entropy_is_the_mean_negative_log_probability_of_drawn_tokens(shift:
     source = create_sentence_source(shift)
     tokens = source.draw_sequences(np.random.default_rng(1), 20_000, 33)
 
-    drawn = negative_log_probabilities(source, tokens)[:, 1:].mean()
+    drawn = np.log(perfect_perplexity(source, tokens))
 
     assert source.entropy_per_token(33) == pytest.approx(drawn, abs=0.005)
 
@@ -136,7 +127,7 @@ def test_the_shifted_language_surprises_a_model_of_the_original_one() -> None:
     perplexities = []
     for shift in (0.0, 0.5, 1.0):
         tokens = create_sentence_source(shift).draw_sequences(np.random.default_rng(2), 4000, 33)
-        perplexities.append(np.exp(negative_log_probabilities(original, tokens)[:, 1:].mean()))
+        perplexities.append(perfect_perplexity(original, tokens))
 
     assert perplexities == pytest.approx([3.27, 6.5, 10.5], rel=0.02)
 
