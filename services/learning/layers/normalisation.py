@@ -11,12 +11,11 @@ from services.learning.layers.base import (
     GradientGenerator,
     Layer,
     LayerCost,
-    MeanAndVariance,
     ParameterArrays,
     PassContext,
 )
 from services.learning.layout import Shape
-from services.schema.arrays import Array, HostArray
+from services.schema.arrays import Array, HostArray, array_namespace
 
 EPSILON = 1e-5  # added to variances, as in PyTorch
 
@@ -62,33 +61,49 @@ class BatchNorm2d(ScaledNorm):
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:
         weight, bias = (arrays[name][:, None] for name in self.parameter_shapes())
         rows = x.reshape(self.channels, -1)
-        mean, variance = self._statistics(rows, context)
+        centred, variance = self._centre(rows, context)
         inverse_deviation = (variance + EPSILON) ** -0.5
-        normalised = (rows - mean) * inverse_deviation
+        y = centred * (weight * inverse_deviation)
+        y += bias
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
             grad_rows = output_grad.reshape(self.channels, -1)
-            bias_grad = grad_rows.sum(axis=1, keepdims=True)
+            bias_grad = _sum_rows(grad_rows)
             yield ArrayGradient(f"{self.name}.bias", bias_grad[:, 0])
-            weight_grad = (grad_rows * normalised).sum(axis=1, keepdims=True)
+            weight_grad = _multiply_and_sum_rows(grad_rows, centred) * inverse_deviation
             yield ArrayGradient(f"{self.name}.weight", weight_grad[:, 0])
             if not needs_input_grad:
                 return None
+            input_grad = grad_rows
             if context.is_training:  # mean and variance depend on the input
-                grad_rows = grad_rows - (bias_grad + normalised * weight_grad) / max(rows.shape[1], 1)
-            return (grad_rows * (weight * inverse_deviation)).reshape(x.shape)
+                input_grad = centred * (weight_grad * inverse_deviation / -max(rows.shape[1], 1))
+                input_grad -= bias_grad / max(rows.shape[1], 1)
+                input_grad += grad_rows
+            return (input_grad * (weight * inverse_deviation)).reshape(x.shape)
 
-        return (normalised * weight + bias).reshape(x.shape), backward
+        return y.reshape(x.shape), backward
 
-    def _statistics(self, rows: Array, context: PassContext) -> MeanAndVariance:
-        """Return mean and variance of each channel, both of shape (C, 1)."""
+    def _centre(self, rows: Array, context: PassContext) -> tuple[Array, Array]:
+        """Return the rows of all channels without their means, and the variances, of shape (C, 1)."""
         if not context.is_training:
-            return (context.fixed_statistics or {})[self.name]
+            mean, variance = (context.fixed_statistics or {})[self.name]
+            return rows - mean, variance
         count = max(rows.shape[1], 1)
-        mean = rows.sum(axis=1, keepdims=True) / count
-        variance = ((rows - mean) ** 2).sum(axis=1, keepdims=True) / count
+        mean = _sum_rows(rows) / count
+        centred = rows - mean
+        variance = _multiply_and_sum_rows(centred, centred) / count
         context.recorded_statistics[self.name] = mean, variance
-        return mean, variance
+        return centred, variance
+
+
+def _sum_rows(rows: Array) -> Array:
+    """Return the sum of each row, of shape (rows, 1), as a matrix product: faster than the method `sum`."""
+    return rows @ array_namespace(rows).ones((rows.shape[1], 1), rows.dtype)
+
+
+def _multiply_and_sum_rows(first: Array, second: Array) -> Array:
+    """Return the scalar product of each row of `first` with the same row of `second`, of shape (rows, 1)."""
+    return (first[:, None, :] @ second[:, :, None])[:, 0]
 
 
 @dataclass(frozen=True)
