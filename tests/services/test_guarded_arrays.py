@@ -47,7 +47,6 @@ REFUSED: list[tuple[str, Callable[[], Any], type[Exception]]] = [
     ("function of NumPy for several arrays", lambda: np.concatenate([X, X]), TypeError),
     ("host in a function of the namespace", lambda: XP.maximum(X, HOST), TypeError),
     ("host in a list of arrays", lambda: XP.concatenate([X, HOST]), TypeError),
-    ("copy from the host without the device", lambda: XP.asarray(HOST), TypeError),
     ("list in place of an array", lambda: XP.sum([1.0, 2.0]), TypeError),
     ("list in an element-wise function", lambda: XP.exp([1.0, 2.0]), TypeError),
     ("function that CuPy lacks", lambda: XP.nanpercentile(X, 50), AttributeError),
@@ -67,6 +66,7 @@ REFUSED: list[tuple[str, Callable[[], Any], type[Exception]]] = [
 ALLOWED: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = [  # the same with guarded arrays and with NumPy
     ("numbers", lambda: 2 * X - np.float64(1) / (X + 1), lambda: 2 * HOST - 1 / (HOST + 1)),
     ("comparison", lambda: X >= 2, lambda: HOST >= 2),
+    ("constant of the host", lambda: XP.asarray(HOST, "float32"), lambda: HOST.astype("float32")),
     ("index of the host", lambda: X[:, np.array([2, 0])], lambda: HOST[:, [2, 0]]),
     ("index of the device", lambda: X[XP.arange(2), XP.argmax(X, axis=1)], lambda: HOST[[0, 1], [2, 2]]),
     ("mask", lambda: X[X > 2], lambda: HOST[HOST > 2]),

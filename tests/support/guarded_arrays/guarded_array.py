@@ -43,8 +43,8 @@ class GuardedArray:
     """A NumPy array that refuses what an array of CuPy refuses, and copies to the host other than by the device.
 
     It is stricter than CuPy in two points, which are rules of this project: NumPy functions never accept it, although
-    CuPy replaces some of them by its own, and values of the host never become part of it, although CuPy copies some.
-    As in CuPy, arrays of the host are allowed as indices.
+    CuPy replaces some of them by its own, and values of the host never become part of it unnoticed, although CuPy
+    copies some. As in CuPy, arrays of the host are allowed as indices, and `asarray` copies them.
     """
 
     __slots__ = ("_values",)

@@ -26,6 +26,7 @@ UFUNC_METHODS = {
     "accumulate": "array, axis=0, dtype=None, out=None",
     "reduceat": "array, indices, axis=0, dtype=None, out=None",
 }
+EXPLICIT_COPIES = {"array", "asarray"}  # of constants of a layer or an objective, which have no device
 PLAIN_OBJECTS = {"dtype", "finfo", "iinfo"}  # the same in NumPy and CuPy
 
 
@@ -76,6 +77,8 @@ def _as_plain_object(path: str, value: Any) -> Any:
 def _guard_function(path: str, parameters: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def guarded_function(*args: Any, **kwargs: Any) -> Any:
         check_arguments(path, parameters, args, kwargs)
+        if path in EXPLICIT_COPIES and args and isinstance(args[0], np.ndarray):
+            args = (GuardedArray(args[0].copy()), *args[1:])
         if path in ARRAY_MEMBERS and args and not isinstance(args[0], GuardedArray):
             raise TypeError(f"cupy.{path} needs an array, not {type(args[0])}")
         refuse_unsupported_call(path, *args[1:], *kwargs.values())
