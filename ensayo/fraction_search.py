@@ -19,7 +19,14 @@ from services.scenario.target import QUALITY_METRICS, MetricName
 from services.scenario.workload import learning_task_of
 from services.schema.errors import UserError
 
-DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy", "mse": "r2"}
+DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {
+    "cross_entropy": "accuracy",
+    "mse": "r2",
+    "detection": "map",
+    "denoising": "denoising_error",
+    "next_token": "perplexity",
+    "masked_token": "perplexity",
+}
 
 
 @dataclass

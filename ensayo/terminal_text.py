@@ -54,6 +54,8 @@ def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) ->
     status = capacity_check.capacity.calibration_status_text
     yield f"dilation {dilations}; this host ({status}) needs {demand.min_time_dilation:g}"
     yield f"highest demand: {demand.trial}: {demand.bottleneck_text}"
+    if any(node.device == "cuda" for plan in plans for node in plan.nodes) and demand.compute_assumption:
+        yield f"compute of {demand.trial}: {demand.compute_assumption}"
 
 
 def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:

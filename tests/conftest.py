@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pytest
+from guarded_arrays import GuardedDevice
 from hypothesis import settings
 
 from compose.engines import create_engine
@@ -19,7 +20,7 @@ from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.runtime.clock import VirtualTimeLoop
-from services.runtime.device import ComputeDevice, DeviceSelection, select_compute_device
+from services.runtime.device import ComputeDevice, DeviceSelection, select_compute_device, selection
 from services.schema.errors import HostError
 
 settings.register_profile("any host", deadline=None)  # on a busy host tests are slow, not wrong
@@ -30,14 +31,30 @@ SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start
 InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["cpu", "guarded", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> ComputeDevice:
-    """Return each device of this host in turn; the same test body runs on each."""
-    selection: DeviceSelection = request.param
+    """Return each device of this host in turn; the same test body runs on each.
+
+    The device `guarded` refuses what a GPU refuses.
+    """
+    if request.param == GuardedDevice.name:
+        return GuardedDevice()
+    kind: DeviceSelection = request.param
     try:
-        return select_compute_device(selection)
+        return select_compute_device(kind)
     except HostError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def use_guarded_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function after whose call all workers in this process compute on the guarded device."""
+
+    def use() -> None:
+        for kind in get_args(DeviceSelection):
+            monkeypatch.setitem(selection._SELECTORS, kind, lambda _: GuardedDevice())
+
+    return use
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,9 @@ of these hold:
 - the CPU time of a step is at most 40 % of the time of all cores during the step,
 - the CPU time of the workers' compute is at most 40 % of the time of all cores while the declared devices compute.
 
+Workers with `device: cuda` compute on a GPU, whose speed is not measured: their compute is not checked, and the result
+says so. The compute of workers with `device: auto` is checked as if they computed on the CPU.
+
 Within these limits, workers whose compute time is set by the scenario keep their deadlines within 2 to 3 % (16 workers
 of 1 ms in steps of 20 ms on two cores); beyond, they do not.
 
@@ -58,6 +61,7 @@ class TrialHostDemand(FrozenRecord):
     gradient_cpu_s: float  # measured CPU seconds of one gradient, wall clock
     cpu_s: float  # CPU seconds of a step over all nodes, wall clock
     messages: int  # per step
+    compute_assumption: str = ""  # on what the compute of workers was checked, in words; empty: it was not
 
     @property
     def dilation_by_need(self) -> dict[str, float]:
@@ -232,7 +236,20 @@ def compute_host_demand(
         gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
         cpu_s=largest_load.total_cpu_s,
         messages=largest_load.messages,
+        compute_assumption=_describe_compute_assumption(plan),
     )
+
+
+def _describe_compute_assumption(plan: Plan) -> str:
+    """Return in words by which device the compute of workers with a declared speed was checked."""
+    devices = [node.device for node in plan.node_plans_of_role("worker") if node.throughput]
+    parts = []
+    if gpu_workers := devices.count("cuda"):
+        count = f"{gpu_workers} worker{'s' if gpu_workers > 1 else ''}"
+        parts.append(f"a GPU is assumed to be fast enough for {count} with device: cuda")
+    if gpu_workers < len(devices):
+        parts.append("gradients are timed on this CPU" + (", also for device: auto" if "auto" in devices else ""))
+    return "; ".join(parts)
 
 
 def _raise_min_dilation(dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
@@ -387,7 +404,7 @@ def _format_dilation_error(trial_host_demand: TrialHostDemand, host_capacity: Ho
         f"dilation: {trial_host_demand.declared:g} is too small for this host. Trial {trial_host_demand.trial} needs "
         f"{trial_host_demand.bottleneck_text}, which this host provides from dilation "
         f"{trial_host_demand.needs[trial_host_demand.bottleneck_text]:.2g} on "
-        f"({host_capacity.calibration_status_text}). "
+        f"({_format_assumptions(trial_host_demand, host_capacity)}). "
         f"Write dilation: {trial_host_demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
     )
 
@@ -396,8 +413,13 @@ def _format_slow_host_error(trial_host_demand: TrialHostDemand, host_capacity: H
     return (
         f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial "
         f"{trial_host_demand.trial} needs {trial_host_demand.bottleneck_text} "
-        f"({host_capacity.calibration_status_text}). Declare slower links or workers, or use --engine simulated"
+        f"({_format_assumptions(trial_host_demand, host_capacity)}). Declare slower links or workers, or use --engine "
+        "simulated"
     )
+
+
+def _format_assumptions(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
+    return "; ".join(filter(None, (host_capacity.calibration_status_text, trial_host_demand.compute_assumption)))
 
 
 def _format_rate_gbit(rate_bps: float) -> str:

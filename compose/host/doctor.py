@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import docker
@@ -18,6 +18,8 @@ from docker.errors import DockerException
 
 from compose.calibration.capacity import find_host_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
+from compose.host.gpu_checks import check_gpus
+from compose.host.host_check_result import HostCheckResult
 from compose.host.host_facts import available_core_count
 from compose.host.host_metrics import WakeUpDelayMeter
 from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, read_command_output
@@ -41,25 +43,6 @@ MISSING_LIMIT_COSTS = {  # limit -> what happens without it
 }
 
 
-@dataclass(frozen=True)
-class HostCheckResult:
-    """Result of one check by `ensayo doctor`.
-
-    It states what was found, what is lost if the feature is missing, and how to get the feature.
-    """
-
-    topic: str
-    found: str
-    ok: bool = True
-    costs: str = ""  # what is lost without it
-    remedy: str = ""  # how to get it
-
-    def __str__(self) -> str:
-        status = "ok     " if self.ok else "missing"
-        advice = "".join(f"\n{'':18}{line}" for line in (self.costs, self.remedy) if line)
-        return f"{status} {self.topic:<9} {self.found}{advice}"
-
-
 def check_host() -> Iterator[HostCheckResult]:
     """Run all checks of this host, and yield each result at once.
 
@@ -67,6 +50,7 @@ def check_host() -> Iterator[HostCheckResult]:
     """
     for check in HOST_CHECKS:
         yield check()
+    yield from check_gpus()
     yield from check_kernel_features()
 
 
@@ -128,19 +112,6 @@ def check_cgroup_version() -> HostCheckResult:
         return HostCheckResult("cgroup", "v1")
     costs = "CPU shares and memory limits of nodes have no effect"
     return HostCheckResult("cgroup", "none", ok=False, costs=costs, remedy="use a Linux host with cgroups mounted")
-
-
-def check_gpu() -> HostCheckResult:
-    """Check whether there is a GPU, and whether containers can use it."""
-    name = read_command_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    if not name:
-        costs = "device: cuda is not available; paced workers on the CPU emulate the speed of any accelerator"
-        remedy = "install an NVIDIA driver and, for containers, the NVIDIA container toolkit"
-        return HostCheckResult("gpu", "none", ok=False, costs=costs, remedy=remedy)
-    if _containers_can_use_gpus():
-        return HostCheckResult("gpu", f"{name.splitlines()[0]}, for processes and containers")
-    costs, remedy = "containers can't use it; --engine local can", "install the NVIDIA container toolkit"
-    return HostCheckResult("gpu", f"{name.splitlines()[0]}, for processes", ok=False, costs=costs, remedy=remedy)
 
 
 def check_cpu_and_memory_limits() -> HostCheckResult:
@@ -214,9 +185,5 @@ def _kernel_feature_result(feature: KernelFeature, *, works: bool) -> HostCheckR
 HOST_CHECKS: tuple[Callable[[], HostCheckResult], ...] = (
     *(check_python_version, check_core_count, check_wake_up_delay),
     *(check_docker_engine, check_docker_compose, check_cgroup_version, check_cpu_and_memory_limits),
-    *(check_gpu, check_link_calibration),
+    check_link_calibration,
 )
-
-
-def _containers_can_use_gpus() -> bool:
-    return "nvidia" in (read_command_output("docker", "info", "--format", "{{json .Runtimes}}") or "")

@@ -38,6 +38,10 @@ class WorkerSpec(AccessLink):
     speed: PositiveFloat = Field(1.0, description="factor by which throughput is multiplied")
     variation: AnyVariation | None = Field(None, description="variation of the compute time from step to step")
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the worker's container")
+    gpu_memory: Bytes | None = Field(
+        None,
+        description="limit of the GPU memory that a worker uses for arrays; by default, workers get equal shares",
+    )
     cpus: PositiveFloat = Field(1.0, description="number of host cores that the worker's container may use")
 
     @property
@@ -51,6 +55,8 @@ class WorkerSpec(AccessLink):
 
     def find_field_conflicts(self) -> Iterator[KeyConflict]:
         yield from super().find_field_conflicts()
+        if self.gpu_memory and self.device == "cpu":
+            yield KeyConflict(("gpu_memory",), "gpu_memory needs device: cuda or auto; with device: cpu, remove it")
         if self.throughput is None:
             declared = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
             for key in (key for key, value in declared.items() if value):
@@ -71,15 +77,19 @@ class WorkerGroup(AccessLinkSettings):
     speed: PositiveFloat | None = None
     variation: AnyVariation | None = None
     memory: Bytes | None = None
+    gpu_memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
     def override_spec(self, base_worker_spec: WorkerSpec) -> WorkerSpec:
         """Return a copy of `base_worker_spec` with the values that this group of workers declares.
 
-        A group that names a link inherits none of the link keys of `base_worker_spec`.
+        A group that names a link inherits none of the link keys of `base_worker_spec`, and one with `device: cpu` no
+        limit of GPU memory.
         """
         declared = {key: value for key, value in self if key in WorkerSpec.model_fields and value is not None}
         cleared = dict.fromkeys(AccessLinkSettings.model_fields) if self.link else {}
+        if self.device == "cpu":
+            cleared["gpu_memory"] = None
         return base_worker_spec.model_copy(update=cleared | declared)
 
     def find_field_conflicts(

@@ -7,7 +7,8 @@ import asyncio
 import platform
 import resource
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,7 +36,7 @@ from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
-from services.schema.errors import ProtocolError
+from services.schema.errors import HostError, ProtocolError, first_error_in_group
 from services.strategies import SinglePhaseStrategy, WorkerContext
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.mailbox import Mailbox
@@ -63,7 +64,27 @@ async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServi
 
     If it owns a parameter shard, run the shard's server in the same process.
     """
-    device = select_compute_device(worker_plan.device)
+    device = select_compute_device(worker_plan.device, worker_plan.gpu_memory)
+    with _explain_memory_errors(device):
+        await _run_worker_on_device(plan, worker_plan, node_services, device)
+
+
+@contextmanager
+def _explain_memory_errors(device: ComputeDevice) -> Iterator[None]:
+    """Replace an error about used up memory by one that names the remedy.
+
+    Raises:
+        HostError: the body of the `with` block has used up the memory of the device or of the host.
+    """
+    try:
+        yield
+    except* MemoryError as errors:
+        raise HostError(device.explain_memory_error(first_error_in_group(errors))) from errors
+
+
+async def _run_worker_on_device(
+    plan: Plan, worker_plan: NodePlan, node_services: NodeServices, device: ComputeDevice
+) -> None:
     event_runner = _make_scenario_event_runner(plan, worker_plan, node_services)
     make_transport = _make_transport_factory(plan, worker_plan, node_services, event_runner.slowdowns)
     worker = _make_worker(plan, worker_plan, device, node_services, event_runner, make_transport())
@@ -72,8 +93,8 @@ async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServi
         if worker_plan.name in plan.shard_owners
         else None
     )
-    facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
-    _log_node_start(node_services.log, **facts, **_cpu_core_share_log_fields(node_services.measure_core_share()))
+    core_share = _cpu_core_share_log_fields(node_services.measure_core_share())
+    _log_node_start(node_services.log, **_device_log_fields(device), **core_share)
     await worker.warm_up()
     peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {worker_plan.name}
     await node_services.transport.connect(sorted(peers))
@@ -339,6 +360,15 @@ def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_
     return {
         rank: sum(shares[batch_size][rank] * steps for batch_size, steps in batch_sizes.items())
         for rank in range(gradient_worker_count)
+    }
+
+
+def _device_log_fields(device: ComputeDevice) -> dict[str, object]:
+    return {
+        "device": device.name,
+        "device_model": device.description,
+        "device_reason": device.reason,
+        "device_memory_limit_bytes": device.memory_limit_bytes,
     }
 
 

@@ -57,7 +57,7 @@ def make_plan(
     task, train_samples = learning_task_of(workload.dataset)
     layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
     entry_bytes = int(dtype.removeprefix("float")) // 8
-    nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
+    nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator, engine)
     network = plan_network(scenario, nodes)
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
     lengths = choose_message_size_limits(engine, scenario.transport, layout.parameter_count * entry_bytes)

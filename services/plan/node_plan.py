@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from services.cluster.addresses import NodeAddresses
 from services.cluster.device_profiles import AnyVariation
-from services.runtime.device import DeviceSelection
+from services.runtime.device import DeviceSelection, GpuMemoryShare
 from services.schema.component import FrozenRecord
 
 NodeRole: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
@@ -20,6 +20,7 @@ class NodePlan(FrozenRecord):
     rank: int  # number among the nodes of the same role, from 0
     addresses: NodeAddresses
     device: DeviceSelection = "cpu"
+    gpu_memory: GpuMemoryShare = GpuMemoryShare()  # of a worker that computes on a GPU
     throughput: float | None = None  # samples/s, if set by the scenario; None: as fast as the host
     # In [0, 1): part of the spare time of an emulated compute phase that passes before the real compute. It differs
     # between workers, so that they do not compute at the same time on the host's cores.

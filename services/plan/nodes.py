@@ -12,13 +12,16 @@ from services.cluster.network import AccessLink, Network, build_network
 from services.collectives import NetworkAndModelSizes
 from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
-from services.scenario.scenario import Scenario
+from services.runtime.device import GpuMemoryShare
+from services.scenario.scenario import EngineName, Scenario
 from services.strategies.cost_model import CostModel
 
 MIN_S_PER_BYTE = 8 / 10e9  # of an unlimited link: on one host it reaches at most 10 Gbit/s
 
 
-def plan_nodes(scenario: Scenario, server_count: int, address_allocator: AddressAllocator) -> tuple[NodePlan, ...]:
+def plan_nodes(
+    scenario: Scenario, server_count: int, address_allocator: AddressAllocator, engine: EngineName
+) -> tuple[NodePlan, ...]:
     """Return the plans of the coordinator, the servers and the workers, in the order of their addresses."""
     cluster, node_addresses = scenario.cluster, address_allocator.node_addresses
     coordinator = NodePlan(
@@ -26,7 +29,9 @@ def plan_nodes(scenario: Scenario, server_count: int, address_allocator: Address
     )
     servers = (_plan_server(scenario, rank, node_addresses(1 + rank)) for rank in range(server_count))
     first_worker = 1 + server_count
-    workers = (_plan_worker(scenario, rank, node_addresses(first_worker + rank)) for rank in range(cluster.workers))
+    workers = (
+        _plan_worker(scenario, rank, node_addresses(first_worker + rank), engine) for rank in range(cluster.workers)
+    )
     return (coordinator, *servers, *workers)
 
 
@@ -43,7 +48,7 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
     )
 
 
-def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> NodePlan:
+def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine: EngineName) -> NodePlan:
     """Return the plan of one worker, such as its addresses and compute speed.
 
     The plan also contains the compute device and the link rates. Compute slots are staggered, so that workers with
@@ -56,12 +61,28 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         rank=rank,
         addresses=addresses,
         device=worker.device,
+        gpu_memory=_share_gpu_memory(scenario, rank, engine),
         throughput=worker.samples_per_s,
         variation=worker.variation,
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
         **_make_node_link_fields(worker.with_link_profile_values),
+    )
+
+
+def _share_gpu_memory(scenario: Scenario, rank: int, engine: EngineName) -> GpuMemoryShare:
+    """Return the part of a GPU's memory for one worker, if the worker computes on a GPU.
+
+    In virtual time, all workers are in one process, which uses the memory of the GPU for all of them.
+    """
+    if engine == "simulated":
+        return GpuMemoryShare()
+    specs = [scenario.worker_spec(any_rank) for any_rank in range(scenario.cluster.workers)]
+    declared = specs[rank].gpu_memory
+    return GpuMemoryShare(
+        declared_bytes=None if declared is None else int(declared),
+        workers=max(1, sum(spec.device != "cpu" for spec in specs)),
     )
 
 

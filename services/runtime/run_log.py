@@ -95,6 +95,7 @@ class StepTimer:
     """Timer of the phases of one training step, in virtual seconds."""
 
     clock: Clock
+    synchronize: Callable[[], None]  # of the compute device, so that a phase includes the work that it has submitted
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
     @contextmanager
@@ -106,6 +107,7 @@ class StepTimer:
         start_s = self.clock.now()
         try:
             yield
+            self.synchronize()
         finally:
             self.add_seconds(step_phase, self.clock.now() - start_s)
 

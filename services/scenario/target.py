@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from services.learning.objectives import OBJECTIVES, LossName, QualityMetric
 from services.schema.component import FrozenRecord
 
-MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
+MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "map", "denoising_error", "perplexity", "loss"]
 
 
 LOSS_METRIC = QualityMetric("at_most", 0.0)
@@ -29,9 +29,12 @@ class QualityTarget(FrozenRecord):
     It is measured on the evaluation set at the end of each epoch.
     """
 
-    metric: MetricName = Field(description="metric: accuracy (classification); r2, mae, mse (regression); loss (both)")
-    at_least: float | None = Field(None, description="bound of accuracy or r2, which grow with quality")
-    at_most: float | None = Field(None, description="bound of mae, mse or loss, which fall with quality")
+    metric: MetricName = Field(
+        description="metric: accuracy (classification, tokens); r2, mae, mse (regression); map (detection, mean "
+        "average precision at an overlap of 0.5); denoising_error (denoising); perplexity (tokens); loss (all)"
+    )
+    at_least: float | None = Field(None, description="bound of accuracy, r2 or map, which grow with quality")
+    at_most: float | None = Field(None, description="bound of an error, perplexity or loss, which fall with quality")
 
     @model_validator(mode="after")
     def _check_bound_reachable(self) -> Self:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
-from services.learning.models import AnyModel
+from services.learning.models import AnyModel, model_kinds_for_loss
 from services.learning.optimisers import AnyOptimiser
 from services.learning.schedules import AnySchedule, ConstantSchedule, TrainingBudget
 from services.scenario.target import QualityTarget, metric_names_of_loss
@@ -76,7 +76,13 @@ class Workload(FrozenRecord):
                     f"use at most {train_samples}"
                 )
                 yield KeyConflict((key,), message)
-        if reason := self.model.unsupported_task_reason(task):
+        if task.loss not in self.model.supported_losses:
+            message = (
+                f"{self.model.kind} cannot learn the task of dataset {self.dataset.kind}, whose loss is {task.loss}; "
+                f"choose one of {', '.join(model_kinds_for_loss(task.loss))}"
+            )
+            yield KeyConflict(("model",), message)
+        elif reason := self.model.unsupported_task_reason(task):
             yield KeyConflict(("model",), reason)
         names = metric_names_of_loss(task.loss)
         if self.target and self.target.metric not in names:

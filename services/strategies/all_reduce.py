@@ -170,6 +170,10 @@ class AllReduceWorker(WorkerAlgorithm):
 
     compressor: Compressor
 
+    @property
+    def sends_gradients_from_host(self) -> bool:
+        return True
+
     def initial_state(self, params: Vector) -> WorkerState:
         return self.context.updater.init_state(params)
 
@@ -189,7 +193,7 @@ class AllReduceWorker(WorkerAlgorithm):
     ) -> StepResult:
         context = self.context
         with step_timer.measure_phase("exchange"):
-            own = context.device.to_host(gradient.mean)
+            own = gradient.to_host(context.device)
             mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
             schedule, compressor = context.schedule, self.compressor
             await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)

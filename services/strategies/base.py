@@ -20,7 +20,7 @@ from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.runtime.device import ComputeDevice
 from services.runtime.run_log import StepTimer
 from services.runtime.transport import Transport
-from services.schema.arrays import Vector
+from services.schema.arrays import HostArray, Vector
 from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
@@ -63,9 +63,14 @@ class ScenarioSizes:
 class Gradient:
     """The mean gradient over a worker's share of the batch."""
 
-    mean: Vector  # shape (n,)
+    mean: Vector  # shape (n,), on the device
     samples: int  # in the share; 0 is possible in the last batch of an epoch
     samples_before: int  # of all workers, used before this step if all workers do the same number of steps
+    host_mean: HostArray | None = None  # copy that was made during the backward pass; None: none was made
+
+    def to_host(self, device: ComputeDevice) -> HostArray:
+        """Return the mean gradient in host memory, without a copy if it is already there."""
+        return device.to_host(self.mean) if self.host_mean is None else self.host_mean
 
 
 @dataclass(frozen=True)
@@ -271,6 +276,14 @@ class WorkerAlgorithm(ABC):
         """Names of the nodes to which this worker sends gradients or parameters."""
         ranks = self.context.schedule.target_ranks(self.context.rank)
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
+
+    @property
+    def sends_gradients_from_host(self) -> bool:
+        """Whether this algorithm needs whole gradients in host memory, where it sends them.
+
+        They are then copied from the device while the backward pass runs.
+        """
+        return False
 
     @abstractmethod
     def initial_state(self, params: Vector) -> WorkerState:

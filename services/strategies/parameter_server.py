@@ -19,7 +19,14 @@ from services.parameter_server.update_rules import GradientUpdateRule
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
-from services.strategies.base import ExchangePattern, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.base import (
+    IDENTITY_COMPRESSOR,
+    ExchangePattern,
+    Gradient,
+    ScenarioSizes,
+    StepResult,
+    WorkerContext,
+)
 from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -111,6 +118,10 @@ class ParameterServerWorker(PushPullWorker):
     The worker pushes its gradient and continues with the parameters in the reply.
     """
 
+    @property
+    def sends_gradients_from_host(self) -> bool:
+        return self.compressor == IDENTITY_COMPRESSOR
+
     def initial_state(self, params: Vector) -> tuple[PushState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.make_initial_push_states()
 
@@ -130,6 +141,7 @@ class ParameterServerWorker(PushPullWorker):
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: tuple[PushState, ...], step_timer: StepTimer
     ) -> StepResult:
-        replies = await self.exchange_with_shards(step, gradient.mean, gradient.samples, worker_state, step_timer)
+        pushed = gradient.to_host(self.context.device) if self.sends_gradients_from_host else gradient.mean
+        replies = await self.exchange_with_shards(step, pushed, gradient.samples, worker_state, step_timer)
         params = self.context.device.to_device(replies.vector)
         return StepResult(params, replies.shard_states, replies.staleness, replies.samples, replies.pending_samples)

@@ -16,9 +16,10 @@ from services.learning.randomness import BatchRandomness
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EpochReport, StopOrSwitchDecision
+from services.runtime.device import VectorPart
 from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
-from services.schema.arrays import Array, HostArray, Vector, without_divergence_warnings
+from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
 from services.worker.strategy_switch import WorkerStrategySwitch
@@ -105,10 +106,10 @@ class WorkerRuntime:
     counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
 
     async def warm_up(self) -> None:
-        """Compute a few gradients before training starts, and discard them.
+        """Compute a few gradients and an update before training starts, and discard them.
 
-        Libraries load their kernels and start their threads at first use, and a worker whose compute time is set by
-        the scenario measures its real compute time. Without a warm-up the first step misses its deadline.
+        Libraries load or compile their kernels and start their threads at first use, and a worker whose compute time is
+        set by the scenario measures its real compute time. Without a warm-up the first step misses its deadline.
         """
         task, device = self.data.task, self.algorithm_context.device
         params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
@@ -116,6 +117,9 @@ class WorkerRuntime:
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
             await self.pacer.premeasure_compute_time(lambda: self._loss_and_gradient(0, params, x, y))
+        updater = self.algorithm_context.updater
+        updater.update_params(params, params, updater.init_state(params), 0)
+        device.synchronize()
 
     async def train(self) -> None:
         """Train from the initial parameters to the end of the run."""
@@ -154,7 +158,7 @@ class WorkerRuntime:
         """
         if self.phase.worker_computes_gradients:
             with without_divergence_warnings():
-                await self.current_algorithm.exchange_unsent_result(next_step, step_result, StepTimer(self.clock))
+                await self.current_algorithm.exchange_unsent_result(next_step, step_result, self._make_step_timer())
             await self.current_algorithm.announce_leaving(next_step)
 
     @property
@@ -273,7 +277,7 @@ class WorkerRuntime:
         traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
-        times = StepTimer(self.clock)
+        times = self._make_step_timer()
         loss, gradient, computed = await self._compute_gradient(step, params, times)
         with without_divergence_warnings():
             result = await self.current_algorithm.exchange_and_update(step, params, gradient, worker_state, times)
@@ -308,7 +312,7 @@ class WorkerRuntime:
 
     async def _compute_gradient(
         self, step: int, params: Vector, step_timer: StepTimer
-    ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Vector]]]:
+    ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Gradient]]]:
         """Return the mean loss and gradient over this worker's share of a batch.
 
         The batch is that of one step. Also return the measured compute times.
@@ -321,15 +325,24 @@ class WorkerRuntime:
             y = self.algorithm_context.device.to_device(self.data.train_y[share])
         with step_timer.measure_phase("compute"):
             computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(step, params, x, y))
-        loss, mean_gradient = computed.result
-        return loss, Gradient(mean_gradient, len(share), self._sample_count_before_step(step)), computed
+        return *computed.result, computed
 
-    def _loss_and_gradient(self, step: int, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
-        randomness = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank)
+    def _loss_and_gradient(self, step: int, params: Vector, x: Array, y: Array) -> tuple[float, Gradient]:
+        device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
+        randomness, host_mean = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank), None
         with without_divergence_warnings():
-            result = self.plan.model.loss_and_grad(self.data.task, params, x, y, randomness)
-        self.algorithm_context.device.synchronize()
-        return result
+            if self.current_algorithm.sends_gradients_from_host:
+                loss, gradients = model.compute_gradients(task, params, x, y, randomness)
+                mean = array_namespace(params).empty_like(params)
+                parts = (VectorPart(vector_range.start, gradient) for vector_range, gradient in gradients)
+                host_mean = device.write_parts_and_copy_to_host(mean, parts)
+            else:
+                loss, mean = model.loss_and_grad(task, params, x, y, randomness)
+        device.synchronize()  # the deadline of a paced worker is read afterwards
+        return loss, Gradient(mean, len(x), self._sample_count_before_step(step), host_mean)
+
+    def _make_step_timer(self) -> StepTimer:
+        return StepTimer(self.clock, self.algorithm_context.device.synchronize)
 
     async def _report_epoch_end(self, finished_step_count: int, last_step_result: StepResult) -> StopOrSwitchDecision:
         """Report the end of an epoch to the coordinator.

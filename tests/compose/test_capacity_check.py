@@ -20,6 +20,7 @@ from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s,
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
+from ensayo.terminal_text import host_capacity_lines
 from services.cluster.addresses import DummyAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
@@ -301,6 +302,36 @@ def test_workers_without_a_throughput_have_no_needs() -> None:
     assert demand.needs == {}
 
 
+def test_compute_of_workers_on_a_gpu_is_not_limited_by_the_cpu() -> None:
+    """A CPU that takes an hour for a gradient says nothing about the GPU that computes it."""
+    slow_cpu = CpuTimeFunctions(gradient_s=lambda *_: 3600.0, update_s=lambda *_: 3600.0)
+    scenario = make_scenario(workers=2, worker={"throughput": "1000/s", "device": "cuda"})
+
+    (demand,) = check_host_can_run(scenario, make_plans(scenario), host_capacity(), slow_cpu).demands
+
+    assert demand.compute_assumption == "a GPU is assumed to be fast enough for 2 workers with device: cuda"
+    assert demand.gradient_cpu_s == 0
+
+
+@pytest.mark.parametrize(("device", "line_count"), [("cuda", 1), ("auto", 0), ("cpu", 0)])
+def test_the_plan_states_what_was_assumed_about_a_gpu_and_only_then(device: str, line_count: int) -> None:
+    """A user of `ensayo plan` must not take the check for a measurement of the GPU."""
+    scenario = make_scenario(workers=2, worker={"throughput": "1000/s", "device": device}, dilation=12)
+
+    lines = [*host_capacity_lines(check_scenario(scenario), make_plans(scenario))]
+
+    assert sum("a GPU is assumed to be fast enough for 2 workers" in line for line in lines) == line_count
+
+
+def test_error_states_which_workers_were_checked_by_the_speed_of_the_cpu() -> None:
+    """The CPU limits the workers on it, and the GPU was not measured."""
+    groups = [{"name": "gpu", "ranks": [0], "device": "cuda"}]
+    scenario = make_scenario(workers=2, groups=groups, worker={"throughput": "160000/s", "device": "cpu"})
+
+    with pytest.raises(UserError, match="fast enough for 1 worker with device: cuda; gradients are timed on this CPU"):
+        check_scenario(scenario)
+
+
 def test_the_error_for_a_too_small_dilation_names_a_sufficient_one() -> None:
     """It also names the overcommitted resource, by how much it is exceeded, and the source of the host's capacity."""
     scenario = make_scenario(workers=8, dilation=2, worker={"throughput": "1000/s"})
@@ -311,7 +342,8 @@ def test_the_error_for_a_too_small_dilation_names_a_sufficient_one() -> None:
     assert str(error.value) == (
         "dilation: 2 is too small for this host. Trial 000-it-w8-r0 needs "
         "120 ms of CPU time in a step of 16 ms on 2 cores, "
-        "which this host provides from dilation 9.4 on (not calibrated: made up). "
+        "which this host provides from dilation 9.4 on "
+        "(not calibrated: made up; gradients are timed on this CPU, also for device: auto). "
         "Write dilation: 12 or dilation: auto, or use --engine simulated"
     )
     assert check_scenario(scenario.model_copy(update={"dilation": 12.0})).demands[0].min_time_dilation == 12

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -116,6 +116,24 @@ def test_wheels_are_downloaded_once_per_set_of_versions(tmp_path: Path, monkeypa
     assert len(downloads.options) == 2
     assert [*tmp_path.glob("cpu-*")] == [second]
     assert (second / "numpy.whl").exists()
+
+
+def test_cupy_comes_with_the_version_of_numpy_that_other_nodes_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CuPy is not installed on most hosts; the newest NumPy that it allows would replace the host's version."""
+    RecordedDownloads(monkeypatch)
+
+    fetch_wheels("cuda", tmp_path, print)
+
+    assert f"numpy=={version('numpy')}\n" in (tmp_path / "constraints.txt").read_text()
+
+
+def test_kernels_are_stored_where_a_container_with_a_read_only_file_system_can_write() -> None:
+    """By default, CuPy creates a folder in the home folder, and `import cupy` fails."""
+    cuda_target = build.DOCKERFILE.read_text().partition("FROM cpu AS cuda")[2]
+
+    assert "CUPY_CACHE_DIR=/tmp/" in cuda_target
 
 
 def test_nodes_get_the_newest_versions_where_those_of_the_host_have_no_wheel(

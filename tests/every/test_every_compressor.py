@@ -1,5 +1,6 @@
 """Tests of every compressor: its error, its payload size, and that its input is not changed."""
 
+from collections.abc import Callable
 from typing import get_args
 
 import numpy as np
@@ -8,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import TypeAdapter
+from simulated_trial import SimulatedTrial
+from strategy_contexts import context
 
 from services.compressors import AnyCompressor, Compressor, Fp16, IdentityCompressor
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
+from services.strategies import AllReduce, LocalSgd, ParameterServer
 
 EXAMPLES: list[tuple[Compressor, float, float]] = [  # member, largest relative error, bytes per entry
     (IdentityCompressor(), 0.0, 4.0),
@@ -86,3 +90,23 @@ def test_compressor_works_on_the_device_of_the_vector(
 
     assert type(decompressed) is type(device.to_device(x))
     np.testing.assert_allclose(device.to_host(decompressed), x, rtol=error, atol=1e-6 * (error > 0))
+
+
+@every_compressor
+@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), LocalSgd(period=2)])
+def test_trial_on_a_device_that_refuses_what_a_gpu_refuses_gives_the_bits_of_the_cpu(
+    compressor: Compressor,
+    error: float,
+    bytes_per_entry: float,
+    strategy: AllReduce | ParameterServer | LocalSgd,
+    use_guarded_device: Callable[[], None],
+) -> None:
+    """A payload is compressed on the device or on the host, whichever the strategy does, and leaves from the host."""
+    strategy = strategy.model_copy(update={"compress": compressor})
+    if list(strategy.find_scenario_conflicts(context(3))):
+        pytest.skip("the strategy does not allow this compressor")
+    on_cpu = SimulatedTrial.of(strategy, 4, 3, 6, precision="fp32")
+
+    use_guarded_device()
+
+    assert SimulatedTrial.of(strategy, 4, 3, 6, precision="fp32").params_sha256 == on_cpu.params_sha256

@@ -1,6 +1,6 @@
 """Tests of every optimiser: updates are pure, independent by entry or array, and zero for a zero gradient."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 import numpy as np
@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from simulated_trial import SimulatedTrial
 
 from services.learning.layout import ArrayRange, VectorRange, equal_vector_ranges
 from services.learning.optimisers import Adam, AdamW, AnyOptimiser, Lamb, Lars, Momentum, Optimiser, OptimiserState, Sgd
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector
+from services.strategies import AllReduce, ParameterServer, StrategySwitch
 
 EXAMPLES: list[Optimiser] = [
     Sgd(rate=0.1),
@@ -197,3 +199,17 @@ def test_optimiser_finds_the_minimum_of_a_quadratic(optimiser: Optimiser, device
         params, state = optimiser.update_params(params, params, state, whole_vector(params))
 
     assert abs(device.to_host(params)).max() < 1e-2
+
+
+@every_optimiser
+@pytest.mark.parametrize("switch", [StrategySwitch(), StrategySwitch(before=ParameterServer(), after=AllReduce())])
+def test_state_moves_between_device_and_servers_at_a_switch(
+    optimiser: Optimiser, switch: StrategySwitch, use_guarded_device: Callable[[], None]
+) -> None:
+    """The servers' state is in host memory and that of a worker on its device; both directions give the same bits."""
+    document = {"optimiser": optimiser.model_dump(mode="json")}
+    on_cpu = SimulatedTrial.of(switch, 6, 3, 6, **document)
+
+    use_guarded_device()
+
+    assert SimulatedTrial.of(switch, 6, 3, 6, **document).params_sha256 == on_cpu.params_sha256

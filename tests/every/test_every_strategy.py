@@ -3,28 +3,23 @@
 Detailed tests with few workers are in `tests/training`.
 """
 
-import dataclasses
-import json
-from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any, get_args
+from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
+from guarded_arrays import GuardedDevice
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from simulated_trial import SimulatedTrial
 from strategy_contexts import context, fits
 
-from services.cluster.addresses import DummyAddresses
 from services.learning.optimisers import Momentum
-from services.node.simulate import simulate_trial
 from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
 from services.parameter_server.synchronisers import Asp, BackupWorkers, Bsp, Gba, Ssp
 from services.parameter_server.update_rules import ElasticAveragingRule, WorkerContribution, elastic_averaging_move
-from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.run_log import LOG_LINE_PREFIX
-from services.scenario.scenario import Scenario
+from services.plan import COORDINATOR
 from services.strategies import (
     AllReduce,
     AnyStrategy,
@@ -245,7 +240,8 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
     steps = (
         1 if phases.first.describe_worker_exchange().is_synchronous and not phases.switch else 2
     )  # all synchronous steps are alike
-    trial, serial = LargeTrial.of(strategy, steps), LargeTrial.of(SingleWorker(), steps)
+    trial = SimulatedTrial.of(strategy, steps, allowed_workers(strategy, MANY_WORKERS), MANY_WORKERS)
+    serial = SimulatedTrial.of(SingleWorker(), steps, 1, MANY_WORKERS)
 
     plan, steps_by_worker = trial.plan, {name: trial.rows(name, "node_steps") for name in trial.workers}
     is_synchronous = plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
@@ -265,68 +261,17 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
         assert sent == pytest.approx(sum(plan.bytes_per_step.values()) * steps_per_worker)
 
 
-@dataclass
-class LargeTrial:
-    """A simulated trial of many workers."""
+@every_strategy
+def test_trial_on_a_device_that_refuses_what_a_gpu_refuses_gives_the_bits_of_the_cpu(
+    strategy: Strategy, use_guarded_device: Callable[[], None]
+) -> None:
+    """The exchange, the updates and a switch must copy between device and host where a GPU needs it."""
+    workers = allowed_workers(strategy, 4)
+    on_cpu = SimulatedTrial.of(strategy, 6, workers, 8)
 
-    plan: Plan
-    lines: dict[str, list[str]] = dataclasses.field(default_factory=lambda: defaultdict(list))  # by node
+    use_guarded_device()
+    guarded = SimulatedTrial.of(strategy, 6, workers, 8)
 
-    @classmethod
-    def of(cls, strategy: Strategy, steps: int) -> "LargeTrial":
-        """Simulate one sample per worker and step; a switch happens at half of the steps, whatever the losses."""
-        half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
-        chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
-        (trial,) = Scenario.decode(document(chosen, steps)).trials()
-        simulated = cls(make_plan(trial, "many", "simulated", DummyAddresses()))
-        simulate_trial(simulated.plan, lambda node: simulated.lines[node].append)
-        return simulated
-
-    @property
-    def workers(self) -> list[str]:
-        """Names of the workers, by rank."""
-        return [node.name for node in self.plan.node_plans_of_role("worker")]
-
-    @property
-    def stop(self) -> dict[str, Any]:
-        """Metadata of the end of the run."""
-        (event,) = self.events(COORDINATOR, "run_stop")
-        return dict(event["metadata"])
-
-    @property
-    def loss(self) -> float:
-        """Loss of the held-out samples at the end."""
-        return float(self.events(COORDINATOR, "eval_metrics")[-1]["value"]["loss"])
-
-    def events(self, node: str, key: str) -> list[dict[str, Any]]:
-        """Return the events of a node with this key."""
-        parsed = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node])
-        return [event for event in parsed if event["key"] == key]
-
-    def rows(self, node: str, key: str) -> list[dict[str, Any]]:
-        """Return all rows of a batched event."""
-        batches = (event["value"] for event in self.events(node, key))
-        return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
-
-
-def document(strategy: Strategy, steps: int) -> dict[str, Any]:
-    """Return a scenario with at least one parameter per worker, and a fifth of the samples held out."""
-    return {
-        "name": "many",
-        "workload": {
-            "dataset": {
-                "kind": "synthetic_regression",
-                "samples": steps * MANY_WORKERS * 5 // 4,
-                "features": 4,
-                "outputs": 2,
-            },
-            "model": {"kind": "mlp", "hidden": [12], "activation": "tanh"},
-            "optimiser": {"kind": "momentum", "rate": 0.05},
-            "batch": MANY_WORKERS,
-            "epochs": 1,
-            "precision": "fp64",
-        },
-        "cluster": {"workers": allowed_workers(strategy, MANY_WORKERS), "worker": {"throughput": "1000/s"}},
-        "strategies": {"it": strategy.model_dump(mode="json")},
-        "baseline": False,
-    }
+    assert [guarded.device_of(name) for name in guarded.workers] == [GuardedDevice.name] * workers
+    assert guarded.params_sha256 == on_cpu.params_sha256
+    assert len(guarded.events(COORDINATOR, "switch_committed")) == (strategy.training_phases().switch is not None)

@@ -11,7 +11,8 @@ from services.cluster.addresses import DummyAddresses
 from services.collectives import Ring
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.plan import Plan, make_plan
-from services.scenario.scenario import Scenario
+from services.runtime.device import GpuMemoryShare
+from services.scenario.scenario import EngineName, Scenario
 from services.strategies import AllReduce, ParameterServer, SinglePhaseStrategy, SingleWorker
 from services.strategies.cost_model import CostModel
 
@@ -24,7 +25,9 @@ STRATEGIES: list[dict[str, Any]] = [
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda keys: "-".join(map(str, keys.values())))
 
 
-def plan(strategy: dict[str, Any], workers: int = 4, seed: int = 1, **cluster: Any) -> Plan:
+def plan(
+    strategy: dict[str, Any], workers: int = 4, seed: int = 1, engine: EngineName = "simulated", **cluster: Any
+) -> Plan:
     document = {
         "name": "planned",
         "workload": {
@@ -39,7 +42,7 @@ def plan(strategy: dict[str, Any], workers: int = 4, seed: int = 1, **cluster: A
         "seed": seed,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, "run", "simulated", DummyAddresses())
+    return make_plan(trial, "run", engine, DummyAddresses())
 
 
 @every_strategy
@@ -356,3 +359,23 @@ def test_a_small_trial_of_a_sweep_omits_declarations_for_nodes_that_it_lacks() -
     assert [event.change.node_names for event in four.events] == [("worker-3", "worker-1")]
     assert four.network.path_between("worker-0", "worker-3").delay_s == pytest.approx(0.0455)
     assert [node.throughput for node in four.node_plans_of_role("worker")] == [50, 100, 100, 50]
+
+
+def test_workers_that_may_use_a_gpu_share_its_memory_unless_they_declare_a_limit() -> None:
+    """A worker on the CPU takes no share. In virtual time, one process computes for all workers."""
+    cluster = {
+        "worker": {"gpu_memory": "2GiB"},
+        "groups": [
+            {"name": "on the CPU", "ranks": [0], "device": "cpu"},
+            {"name": "small", "ranks": [1], "gpu_memory": "1GiB"},
+        ],
+    }
+
+    local, simulated = (
+        [node.gpu_memory for node in planned.node_plans_of_role("worker")]
+        for planned in (plan(RING, engine="local", **cluster), plan(RING, engine="simulated", **cluster))
+    )
+
+    assert [share.workers for share in local] == [3] * 4
+    assert [share.declared_bytes for share in local] == [None, 1 << 30, 2 << 30, 2 << 30]
+    assert simulated == [GpuMemoryShare()] * 4

@@ -41,7 +41,7 @@ class Chain(CompositeLayer):
                 grad = yield from layer_backward(grad, needs_input_grad=is_grad_needed)
                 if grad is None:
                     return None
-            return grad
+            return grad if needs_input_grad else None
 
         return x, backward
 

@@ -1,4 +1,4 @@
-"""Layers for images that have no parameters: order of axes, padding, pooling and size."""
+"""Layers for images that have no parameters: order of axes, padding and size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,18 +43,20 @@ class FitToSquare(ParameterFreeLayer):
 
 
 @dataclass(frozen=True)
-class AveragePool(ParameterFreeLayer):
-    """Average pooling layer: the mean of every 2x2 block of an image's pixels.
+class Upsample(ParameterFreeLayer):
+    """Layer that enlarges images by an integer factor: every pixel becomes factor x factor equal pixels.
 
-    The shapes are (C, H, W, B) → (C, H/2, W/2, B), with H and W even.
+    The shapes are (C, H, W, B) → (C, factor·H, factor·W, B).
     """
 
+    factor: int = 2
+
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
-        return sum_blocks(x, 2) / 4, lambda dy: upsample(dy / 4, 2)
+        return upsample(x, self.factor), lambda dy: sum_blocks(dy, self.factor)
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
         channels, height, width = input_shape
-        return LayerCost((channels, height // 2, width // 2), {})
+        return LayerCost((channels, self.factor * height, self.factor * width), {})
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Flatten(ParameterFreeLayer):
     """Layer that converts images to rows of numbers: (C, H, W, B) → (B, C·H·W)."""
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
-        return x.reshape(-1, x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
+        return x.reshape(prod(x.shape[:-1]), x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
         return LayerCost((prod(input_shape),), {})
@@ -73,7 +75,7 @@ class FlattenSamples(ParameterFreeLayer):
     """Layer that converts samples of any shape to rows of numbers: (B, …) → (B, I)."""
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
-        return x.reshape(len(x), -1), lambda dy: dy.reshape(x.shape)
+        return x.reshape(len(x), prod(x.shape[1:])), lambda dy: dy.reshape(x.shape)
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
         return LayerCost((prod(input_shape),), {})

@@ -5,12 +5,13 @@ All three are functions of one flat parameter vector.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
 from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout, VectorRange
+from services.learning.objectives import LossName
 from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
 from services.schema.arrays import Array, HostArray, Vector, array_namespace
 from services.schema.component import ScenarioComponent
@@ -40,6 +41,8 @@ class Model(ScenarioComponent):
     The learning task defines the shapes of inputs and outputs. Samples x (B, *task.inputs) and parameters are on one
     device, and so are results. Parameters, gradients and outputs have one floating-point type.
     """
+
+    supported_losses: ClassVar[tuple[LossName, ...]] = ("cross_entropy", "mse")  # of tasks that the model can learn
 
     @abstractmethod
     def parameter_layout(self, learning_task: LearningTask) -> ParameterLayout:

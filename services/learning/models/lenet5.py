@@ -16,7 +16,8 @@ from services.learning.layers.base import Layer
 from services.learning.layers.chain import Chain
 from services.learning.layers.convolution import Conv2d
 from services.learning.layers.dense import Dense
-from services.learning.layers.images import AveragePool, FitToSquare, Flatten, SamplesLast
+from services.learning.layers.images import FitToSquare, Flatten, SamplesLast
+from services.learning.layers.pooling import AveragePool
 from services.learning.models.network_model import NetworkModel
 
 KERNEL_SIDE = 5

@@ -1,31 +1,58 @@
 """Properties of single layers that the tests of all models cannot check, and the sizes of the networks."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
 from services.learning.datasets import LearningTask
 from services.learning.layers.base import PassContext
-from services.learning.layers.convolution import Conv2d, extract_patches, sum_patches
+from services.learning.layers.convolution import Conv2d
+from services.learning.layers.convolution.patch_correlation import PatchCorrelation, extract_patches, sum_patches
+from services.learning.layers.convolution.row_correlation import CorrelationAxis, RowCorrelation
 from services.learning.layers.dense import Dense
 from services.learning.layers.images import FitToSquare, sum_blocks, upsample
 from services.learning.layers.initialisation import he_variance
-from services.learning.models import LeNet5, LinearModel
+from services.learning.models import LeNet5, LinearModel, ResNet
 from services.learning.objectives import OBJECTIVES
 from services.runtime.device import ComputeDevice
 
 MNIST = LearningTask(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
+CIFAR = LearningTask(inputs=(3, 32, 32), outputs=10, loss="cross_entropy")
 DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 
 def test_sum_patches_is_the_adjoint_of_extract_patches(device: ComputeDevice) -> None:
     """⟨extract_patches(x), c⟩ = ⟨x, sum_patches(c)⟩ for all x and c: the definition of the backward pass of a copy."""
     rng = np.random.default_rng(0)
-    x = device.to_device(rng.standard_normal((3, 6, 6, 2)))
-    c = device.to_device(rng.standard_normal((3 * 9, 4 * 4 * 2)))
+    x = device.to_device(rng.standard_normal((2, 3, 6, 5, 2)))
+    c = device.to_device(rng.standard_normal((2, 3 * 9, 4 * 3 * 2)))
 
     forward, backward = (extract_patches(x, 3) * c).sum(), (x * sum_patches(c, x.shape, 3)).sum()
 
     assert float(forward) == pytest.approx(float(backward))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_both_ways_of_correlating_images_with_kernels_agree(groups: int, device: ComputeDevice) -> None:
+    """With stride 1 and without padding, a convolution may use either; they differ by rounding only."""
+    rng = np.random.default_rng(0)
+    images = device.to_device(rng.standard_normal((groups, 3, 6, 5, 2)))
+    kernels = device.to_device(rng.standard_normal((groups, 4, 3, 3, 3)))
+    grad = device.to_device(rng.standard_normal((groups, 4, 4, 3, 2)))
+    axis = CorrelationAxis(stride=1, zeros_before=0, zeros_after=0)
+
+    by_patches, by_rows = (
+        (
+            correlation.correlate(images, kernels),
+            correlation.kernel_gradient(images, grad, kernels.shape),
+            correlation.image_gradient(images.shape, grad, kernels),
+        )
+        for correlation in (PatchCorrelation(), RowCorrelation(axis, axis))
+    )
+
+    for expected, actual in zip(by_patches, by_rows, strict=True):
+        np.testing.assert_allclose(device.to_host(actual), device.to_host(expected), rtol=1e-12, atol=1e-12)
 
 
 def test_the_initial_variance_of_a_convolution_uses_the_fan_in_of_a_patch() -> None:
@@ -48,6 +75,12 @@ def test_the_initial_variance_of_a_dense_layer_uses_inputs_and_outputs() -> None
 def test_lenet5_has_its_usual_number_of_parameters(task: LearningTask) -> None:
     """61,706 parameters: published times are those of exactly this network."""
     assert LeNet5().parameter_layout(task).parameter_count == 61_706
+
+
+@pytest.mark.parametrize(("depth", "count"), [(8, 78_042), (20, 272_474)])
+def test_resnet_has_its_usual_number_of_parameters(depth: Literal[8, 20], count: int) -> None:
+    """The paper states 0.27 million for depth 20 on CIFAR-10; its shortcuts without parameters have 2,752 fewer."""
+    assert ResNet(depth=depth).parameter_layout(CIFAR).parameter_count == count
 
 
 def test_images_are_enlarged_or_padded_to_a_square() -> None:

@@ -78,7 +78,9 @@ def fetch_wheels(part: ImageDevice, cache_folder: Path, report: Callable[[str], 
         HostError: pip could not download the wheels.
     """
     node_packages = node_requirements(part)
-    constraints = "".join(f"{name}=={version}\n" for name, version in installed_versions(node_packages).items())
+    # CuPy requires NumPy: an image contains one version, that of the part `cpu`.
+    constrained = [requirement for name in IMAGE_PARTS[part] for requirement in node_requirements(name)]
+    constraints = "".join(f"{name}=={version}\n" for name, version in installed_versions(constrained).items())
     requirements = [*map(str, node_packages), *["pip"] * (part == "cpu")]  # pip installs the wheels
     key = sha256("\n".join([*requirements, constraints]).encode()).hexdigest()[:12]
     folder, partial = cache_folder / f"{part}-{key}", cache_folder / f"{part}-partial"

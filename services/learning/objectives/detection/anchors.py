@@ -1,0 +1,63 @@
+"""Anchors: boxes of fixed size and place in an image, each of which a detector classifies and corrects.
+
+S. Ren et al., "Faster R-CNN", NIPS 2015, section 3.1; on several levels of a pyramid: T.-Y. Lin et al., "Feature
+Pyramid Networks for Object Detection", CVPR 2017.
+"""
+
+from functools import cache
+from math import isqrt
+
+import numpy as np
+
+from services.schema.arrays import HostArray
+from services.schema.component import FrozenRecord
+
+
+class AnchorGrid(FrozenRecord):
+    """Square anchors of a detector for square images: one grid of places per level, some sizes at each place.
+
+    A detector has one row of outputs per anchor, in the order of `boxes`.
+    """
+
+    strides: tuple[int, ...] = (4, 8)  # pixels between two places, by level
+    sides: tuple[tuple[float, ...], ...] = ((6, 8, 10), (12, 14, 16))  # in pixels, by level
+
+    def anchors_per_place(self, level: int) -> int:
+        """Return the number of anchors that have the same centre."""
+        return len(self.sides[level])
+
+    def count(self, image_side: int) -> int:
+        """Return the number of anchors of an image; its side is a multiple of all strides."""
+        return sum(
+            len(sides) * (image_side // stride) ** 2 for stride, sides in zip(self.strides, self.sides, strict=True)
+        )
+
+    def boxes(self, image_side: int) -> HostArray:
+        """Return the anchors of an image as boxes (left, top, right, bottom) in pixels, shape (anchors, 4).
+
+        They are ordered by level, row, column and size.
+        """
+        levels = zip(self.strides, self.sides, strict=True)
+        return np.concatenate([_boxes_of_level(image_side, stride, sides) for stride, sides in levels])
+
+    def image_side(self, anchor_count: int) -> int:
+        """Return the side of the images that have this number of anchors."""
+        unit_side = int(np.lcm.reduce(self.strides))
+        return unit_side * isqrt(anchor_count // self.count(unit_side))
+
+
+DEFAULT_ANCHORS = AnchorGrid()  # for objects of 6 to 16 pixels
+
+
+@cache
+def anchor_boxes(anchor_count: int) -> HostArray:
+    """Return the boxes of the default anchors for images that have this number of anchors; the array is read-only."""
+    boxes = DEFAULT_ANCHORS.boxes(DEFAULT_ANCHORS.image_side(anchor_count))
+    boxes.setflags(write=False)
+    return boxes
+
+
+def _boxes_of_level(image_side: int, stride: int, sides: tuple[float, ...]) -> HostArray:
+    centres = np.arange(stride / 2, image_side, stride)
+    y, x, half = np.meshgrid(centres, centres, np.array(sides) / 2, indexing="ij")
+    return np.stack([x - half, y - half, x + half, y + half], axis=-1).reshape(-1, 4)
