@@ -15,6 +15,7 @@ from services.cluster.network import Network
 from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset
+from services.learning.evaluation_schedule import EvaluationSchedule
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
@@ -73,6 +74,7 @@ class Plan(FrozenRecord):
     train_samples: int
     eval_samples: int
     steps_per_epoch: int
+    evaluate_every: int  # training samples between two evaluations
     steps: int  # of the whole budget
     parameters: int  # entries of the parameter vector
     vector_bytes: int  # size of the parameter vector
@@ -116,6 +118,11 @@ class Plan(FrozenRecord):
     def data_order(self) -> DataOrder:
         """Order in which training samples are drawn, by step and rank."""
         return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
+
+    @property
+    def evaluation_schedule(self) -> EvaluationSchedule:
+        """Steps after which the quality of the model is evaluated."""
+        return EvaluationSchedule(order=self.data_order, epochs=self.epochs, samples_between=self.evaluate_every)
 
     @property
     def dtype(self) -> str:
