@@ -4,8 +4,9 @@ Every field has the name of its key in plan.json, or names its key as the alias.
 depend on keys of plan.json, except for a strategy's own parameters.
 """
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +17,7 @@ from services.scenario.scenario import FidelityLimits
 from services.scenario.target import QualityTarget
 from services.strategies.cost_model import StepTimePrediction
 
+SweptValue: TypeAlias = str | int | float
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
@@ -77,7 +79,7 @@ class TrialPlan(PlanJsonSection):
     baseline: bool = False
     repeat: int = 0
     seed: int = 0
-    labels: dict[str, str | int | float] = {}  # swept key -> value
+    labels: dict[str, SweptValue] = {}  # swept key -> value
     workers: int
     servers: int = 0
     dilation: float = 1.0
@@ -156,12 +158,17 @@ class TrialPlan(PlanJsonSection):
         return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 
     @property
-    def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:
+    def swept_values(self) -> tuple[tuple[str, SweptValue], ...]:
         """Swept scenario keys with their values, except the number of workers.
 
         Only trials with equal values are compared.
         """
-        return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
+        return swept_values_of_labels(self.labels)
+
+    @property
+    def condition(self) -> str:
+        """Swept keys and values except the number of workers as one phrase, such as "uplink 10mbit"."""
+        return describe_swept_values(self.swept_values)
 
     @property
     def declared_samples_per_second(self) -> float | None:
@@ -183,6 +190,16 @@ class TrialPlan(PlanJsonSection):
             return None
         counted_s = self.predicted_s * self.predicted.counted
         return self.epochs * self.train_samples / counted_s if counted_s else None
+
+
+def swept_values_of_labels(labels: Mapping[str, SweptValue]) -> tuple[tuple[str, SweptValue], ...]:
+    """Return the swept keys with their values, except the number of workers, sorted by key."""
+    return tuple(sorted((key, value) for key, value in labels.items() if key != "workers"))
+
+
+def describe_swept_values(swept_values: Iterable[tuple[str, SweptValue]]) -> str:
+    """Return swept keys and values as one phrase, such as "uplink 10mbit, workers 4"; empty without swept values."""
+    return ", ".join(f"{key.split('.')[-1]} {value}" for key, value in swept_values)
 
 
 def read_plan(plan_path: Path) -> TrialPlan:

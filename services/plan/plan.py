@@ -115,6 +115,11 @@ class Plan(FrozenRecord):
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
+    def needs_gpu(self) -> bool:
+        """Whether a worker of the trial declares `device: cuda`."""
+        return any(node.device == "cuda" for node in self.nodes)
+
+    @property
     def data_order(self) -> DataOrder:
         """Order in which training samples are drawn, by step and rank."""
         return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)

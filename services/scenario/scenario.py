@@ -149,6 +149,11 @@ class Scenario(FrozenRecord):
         "grpc", description="protocol of bulk messages between nodes: gRPC streams or bare TCP, over the same links"
     )
     events: tuple[AnyDeclaredEvent, ...] = Field((), description="changes of links and workers while a trial runs")
+    missing_gpu: Literal["fail", "skip"] = Field(
+        "fail",
+        description="what happens on a host without a usable GPU to trials with workers of device: cuda. fail: these "
+        "trials fail; skip: they do not run, and the report says so",
+    )
     strict: bool = Field(default=False, description="whether to reject a trial with a property that cannot be enforced")
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
