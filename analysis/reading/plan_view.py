@@ -88,7 +88,11 @@ class TrialPlan(PlanJsonSection):
     batch: int = 0
     epochs: int = 0
     train_samples: int = 0
+    evaluate_every: int = 0  # training samples between evaluations; 0 in plans of older versions: one epoch
     target: QualityTarget | None = None
+    dataset: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    workload_optimiser: dict[str, Any] = {}  # as the scenario declares it
     nodes: tuple[PlannedNode, ...] = ()
     parameters: int = 0
     precision: str = "fp32"  # number format of parameters, and of gradients before compression
@@ -169,6 +173,21 @@ class TrialPlan(PlanJsonSection):
     def condition(self) -> str:
         """Swept keys and values except the number of workers as one phrase, such as "uplink 10mbit"."""
         return describe_swept_values(self.swept_values)
+
+    @property
+    def workload_parts(self) -> dict[str, Any]:
+        """Parts of the workload that determine the samples to the target, apart from the batch.
+
+        They are the fields of `analysis.convergence.reference_points.ConvergenceWorkload`.
+        """
+        return {
+            "dataset": self.dataset,
+            "model": self.model,
+            "optimiser": self.workload_optimiser,
+            "target": self.target,
+            "precision": self.precision,
+            "evaluate_every": self.evaluate_every or self.train_samples,
+        }
 
     @property
     def declared_samples_per_second(self) -> float | None:

@@ -19,6 +19,7 @@ from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
 from analysis.report.evaluation_note import evaluation_note
 from analysis.report.headline import headline_sentences
+from analysis.report.reference_table import make_reference_table
 from analysis.report.regression_table import make_regression_table
 from analysis.report.strategy_table import make_strategy_table
 from analysis.report.summary_text import summary_sentences
@@ -98,6 +99,7 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         strategy_table=make_strategy_table(run_summary),
         evaluation_note=evaluation_note(run_summary),
         regression_table=make_regression_table(run_summary),
+        reference_rows=make_reference_table(run_summary),
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,

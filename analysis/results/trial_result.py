@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
+from analysis.convergence.compare import ReferenceComparison, compare_trial_with_reference
+from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
@@ -88,6 +90,7 @@ class TrialResult:
     evaluations: int = 0  # up to the evaluation that reached the target; all evaluations if the target was missed
     evaluation_seconds: float | None = None  # of these evaluations; None where they were not logged
     startup_s: float | None = None  # wall seconds from the start of the nodes to the first step; None: not measured
+    reference: ReferenceComparison | None = None  # with reference convergence points; None: the workload has none
 
     @property
     def is_finished(self) -> bool:
@@ -181,6 +184,9 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         evaluations=evaluation_count(trial),
         evaluation_seconds=evaluation_seconds(trial),
         startup_s=startup_s(trial),
+        reference=compare_trial_with_reference(
+            plan, None if has_missed else samples_to_target(trial), shipped_references()
+        ),
     )
 
 

@@ -111,6 +111,7 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
     return {
         "dataset": workload.dataset,
         "model": workload.model,
+        "workload_optimiser": workload.optimiser,
         "precision": workload.precision,
         "batch": workload.global_batch_size(worker_count),
         "epochs": workload.epochs,

@@ -65,6 +65,7 @@ class Plan(FrozenRecord):
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
+    workload_optimiser: AnyOptimiser  # as declared; the strategy may scale its learning rate
     strategy: AnyStrategy
     precision: Literal["fp32", "fp64"]
     batch: int  # samples per step over all workers
