@@ -58,7 +58,7 @@ MakeGroup = Callable[..., TrialGroup]
 
 
 def test_systems_with_the_same_results_per_seed_do_not_exceed_seed_noise(group_of: MakeGroup) -> None:
-    """The same batches and initial parameters give the same model, whoever sums the gradients."""
+    """The same batches and initial parameters give the same model, whichever node sums the gradients."""
     groups = [group_of(name, 0.8 + SHARED + 1e-8 * NOISE[1]) for name in ("ring", "reduce_to_one", "one_cpu")]
 
     assert compare_with_seed_noise(groups, "r2").answer == SeedNoiseAnswer.NO
@@ -89,7 +89,7 @@ def test_a_significant_difference_below_the_noise_is_no_yes(group_of: MakeGroup)
 
 @pytest.mark.parametrize("shift", [0.015, 0.025])
 def test_a_difference_about_as_large_as_the_noise_is_too_close_to_call(group_of: MakeGroup, shift: float) -> None:
-    """With independent results per seed, ten seeds cannot tell one standard deviation from none or two."""
+    """With independent results per seed, ten seeds cannot distinguish one standard deviation from none or two."""
     groups = [group_of("ring", 0.8 + NOISE[0]), group_of("stale", 0.8 + shift + NOISE[1])]
 
     assert compare_with_seed_noise(groups, "r2").answer == SeedNoiseAnswer.TOO_CLOSE

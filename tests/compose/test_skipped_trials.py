@@ -100,7 +100,7 @@ def test_damaged_records_of_skipped_trials_are_left_out(tmp_path: Path) -> None:
 
 
 def test_processes_have_no_gpu_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason names the error, so that a missing library and a missing driver can be told apart."""
+    """The reason names the error, so that a missing library and a missing driver can be distinguished."""
 
     def fail() -> None:
         raise ImportError("libcuda.so.1")

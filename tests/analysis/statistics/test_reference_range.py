@@ -34,7 +34,7 @@ def test_a_single_run_is_compared_with_the_spread_of_the_reference() -> None:
 
 @pytest.mark.parametrize("run_count", [1, 2, 3, 5])
 def test_unchanged_runs_are_suspicious_in_one_of_twenty_cases(run_count: int) -> None:
-    """A user whose training is right must not be told to look for a bug more often."""
+    """A user whose training is right must not get the advice to look for a bug more often."""
     rng = np.random.default_rng(run_count)
     suspicious = 0
     for _ in range(4000):
