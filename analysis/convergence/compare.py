@@ -24,6 +24,7 @@ class ReferenceAnswer(StrEnum):
     WITHIN = "within"
     FEWER = "fewer"  # suspicious: the problem may have been changed
     MORE = "more"
+    TOO_CLOSE = "too close to call"  # outside of the range, but not significantly so for all systems of the run
     NOT_COMPARED = "not compared"
 
 

@@ -1,7 +1,7 @@
 """Table of samples to target beside the reference convergence points of the workload, with sentences on both sides."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ ANSWER_TEXTS = {
     ReferenceAnswer.WITHIN: "within the reference range",
     ReferenceAnswer.FEWER: "fewer samples than the reference",
     ReferenceAnswer.MORE: "more samples than the reference",
+    ReferenceAnswer.TOO_CLOSE: "too close to call",
 }
 
 
@@ -63,7 +64,10 @@ def reference_warning(summary: RunSummary) -> str:
 
 
 def compare_groups_with_reference(trial_groups: Sequence[TrialGroup]) -> list[GroupComparison]:
-    """Compare every group of trials whose workload has a reference with that reference."""
+    """Compare every group of trials whose workload has a reference with that reference.
+
+    A group outside of its range is too close to call if the difference is not significant after Holm's correction.
+    """
     pairs = [(group, group.trials[0].reference) for group in trial_groups]
     unadjusted = [_compare_group(group, reference) for group, reference in pairs if reference is not None]
     compared = [each.found for each in unadjusted if each.found is not None]
@@ -72,11 +76,15 @@ def compare_groups_with_reference(trial_groups: Sequence[TrialGroup]) -> list[Gr
         for p_values in ([found.fewer.p_value for found in compared], [found.p_more for found in compared])
     )
     return [
-        each
-        if each.found is None
-        else GroupComparison(each.group, each.reference, each.found, choose_answer(next(p_fewer), next(p_more)))
+        each if each.found is None else replace(each, answer=_adjust_answer(each.found, next(p_fewer), next(p_more)))
         for each in unadjusted
     ]
+
+
+def _adjust_answer(found: ReferenceRange, p_fewer: float, p_more: float) -> ReferenceAnswer:
+    """Return the answer for one of several groups, given its adjusted p-values."""
+    alone, adjusted = choose_answer(found.fewer.p_value, found.p_more), choose_answer(p_fewer, p_more)
+    return adjusted if adjusted == alone else ReferenceAnswer.TOO_CLOSE
 
 
 def _compare_group(group: TrialGroup, reference: ReferenceComparison) -> GroupComparison:

@@ -249,6 +249,8 @@ def test_one_of_many_systems_just_below_its_range_is_no_bug(blank: TrialResult) 
     assert suspicious[0].reference.answer == ReferenceAnswer.FEWER
     assert reference_warning(summary_of(suspicious)) != ""
     assert reference_warning(summary_of([*suspicious, *others])) == ""
+    rows = make_reference_table(summary_of([*suspicious, *others]))
+    assert [row.answer for row in rows] == ["too close to call", *["within the reference range"] * 19]
 
 
 def test_a_system_that_missed_the_target_is_not_compared(blank: TrialResult) -> None:
