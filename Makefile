@@ -10,10 +10,10 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-compute bench-fidelity bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-compute bench-convergence bench-fidelity bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
 
 # NAME is a shipped scenario or the path of a file. The first line of output names the engine and the reason.
 scenario: $(ready) ## run a scenario: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
@@ -69,6 +69,9 @@ check: $(ready) ## lint, format, types, imports, avoided words, generated code
 
 bench: $(ready) ## measure this machine: codec, predicted steps, start-up of engines [ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.machinery $(ARGS)
+
+bench-convergence: $(ready) ## measure reference convergence points in virtual time [WORKLOADS=quickstart ARGS='--write "my machine"']
+	$(bin)/python -m benchmarks.convergence $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(ARGS)
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)

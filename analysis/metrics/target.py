@@ -1,4 +1,4 @@
-"""Time to target and samples to target of a trial."""
+"""Time to target and samples to target of a trial, and the evaluations before the target."""
 
 import pandas as pd
 
@@ -42,6 +42,31 @@ def samples_to_target(trial: TrialLogTables) -> int | None:
     """
     evaluation = first_evaluation_at_target(trial)
     return None if evaluation is None or pd.isna(evaluation["samples"]) else int(evaluation["samples"])
+
+
+def evaluation_count(trial: TrialLogTables) -> int:
+    """Return the number of evaluations up to the first that reached the target; of all evaluations if none did.
+
+    Evaluations after the target are not counted: asynchronous workers end some time after it.
+    """
+    return len(_evaluations_up_to_target(trial))
+
+
+def evaluation_seconds(trial: TrialLogTables) -> float | None:
+    """Return the seconds of the evaluations that `evaluation_count` counts; None where they were not logged.
+
+    Synchronous workers wait for evaluations, so these seconds are part of the time to target. In virtual time an
+    evaluation takes no time.
+    """
+    durations_s = _evaluations_up_to_target(trial)["duration_s"]
+    return None if durations_s.isna().any() else float(durations_s.sum())
+
+
+def _evaluations_up_to_target(trial: TrialLogTables) -> pd.DataFrame:
+    """Return one row of `evals` per evaluation, up to the evaluation that reached the target, or all of them."""
+    metric = trial.plan.target.metric if trial.plan.target else next(iter(trial.evals["metric"]), None)
+    evaluations, reached = trial.evals[trial.evals["metric"] == metric], first_evaluation_at_target(trial)
+    return evaluations if reached is None else evaluations.loc[: reached.name]
 
 
 def evaluation_interval_samples(trial: TrialLogTables) -> int | None:

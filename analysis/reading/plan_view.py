@@ -4,8 +4,9 @@ Every field has the name of its key in plan.json, or names its key as the alias.
 depend on keys of plan.json, except for a strategy's own parameters.
 """
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +17,7 @@ from services.scenario.scenario import FidelityLimits
 from services.scenario.target import QualityTarget
 from services.strategies.cost_model import StepTimePrediction
 
+SweptValue: TypeAlias = str | int | float
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
@@ -78,7 +80,7 @@ class TrialPlan(PlanJsonSection):
     baseline: bool = False
     repeat: int = 0
     seed: int = 0
-    labels: dict[str, str | int | float] = {}  # swept key -> value
+    labels: dict[str, SweptValue] = {}  # swept key -> value
     workers: int
     servers: int = 0
     dilation: float = 1.0
@@ -87,11 +89,15 @@ class TrialPlan(PlanJsonSection):
     batch: int = 0
     epochs: int = 0
     train_samples: int = 0
+    evaluate_every: int = 0  # training samples between evaluations; 0 in plans of older versions: one epoch
     target: QualityTarget | None = None
     optimiser: dict[str, Any] = {}  # with the learning rate of the first training phase; empty in old plans
     rate_schedule: dict[str, Any] = {"kind": "constant"}  # of the learning rate
     clip_norm: float | None = None  # largest norm of the gradient of an update
     batch_rate_factor: float = 1.0  # factor in the learning rate for the global batch
+    dataset: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    workload_optimiser: dict[str, Any] = {}  # as the scenario declares it
     nodes: tuple[PlannedNode, ...] = ()
     parameters: int = 0
     precision: str = "fp32"  # number format of parameters, and of gradients before compression
@@ -161,12 +167,32 @@ class TrialPlan(PlanJsonSection):
         return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 
     @property
-    def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:
+    def swept_values(self) -> tuple[tuple[str, SweptValue], ...]:
         """Swept scenario keys with their values, except the number of workers.
 
         Only trials with equal values are compared.
         """
-        return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
+        return swept_values_of_labels(self.labels)
+
+    @property
+    def condition(self) -> str:
+        """Swept keys and values except the number of workers as one phrase, such as "uplink 10mbit"."""
+        return describe_swept_values(self.swept_values)
+
+    @property
+    def workload_parts(self) -> dict[str, Any]:
+        """Parts of the workload that determine the samples to the target, apart from the batch.
+
+        They are the fields of `analysis.convergence.reference_points.ConvergenceWorkload`.
+        """
+        return {
+            "dataset": self.dataset,
+            "model": self.model,
+            "optimiser": self.workload_optimiser,
+            "target": self.target,
+            "precision": self.precision,
+            "evaluate_every": self.evaluate_every or self.train_samples,
+        }
 
     @property
     def declared_samples_per_second(self) -> float | None:
@@ -188,6 +214,16 @@ class TrialPlan(PlanJsonSection):
             return None
         counted_s = self.predicted_s * self.predicted.counted
         return self.epochs * self.train_samples / counted_s if counted_s else None
+
+
+def swept_values_of_labels(labels: Mapping[str, SweptValue]) -> tuple[tuple[str, SweptValue], ...]:
+    """Return the swept keys with their values, except the number of workers, sorted by key."""
+    return tuple(sorted((key, value) for key, value in labels.items() if key != "workers"))
+
+
+def describe_swept_values(swept_values: Iterable[tuple[str, SweptValue]]) -> str:
+    """Return swept keys and values as one phrase, such as "uplink 10mbit, workers 4"; empty without swept values."""
+    return ", ".join(f"{key.split('.')[-1]} {value}" for key, value in swept_values)
 
 
 def read_plan(plan_path: Path) -> TrialPlan:

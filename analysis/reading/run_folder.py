@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from services.scenario.published_curves import PublishedCurve
 from services.schema.errors import UserError
 
+SKIPPED_TRIAL_KEYS = {"trial", "strategy", "workers", "labels", "reason"}
 PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])
 
 
@@ -154,6 +155,16 @@ class RunFolder:
         planned = self.manifest.get("trials")
         names = planned if isinstance(planned, list) else []  # manifests of older versions do not list the trials
         return tuple(str(name) for name in names if not self.trial_folder(str(name)).path.is_dir())
+
+    @property
+    def skipped_trials(self) -> tuple[dict[str, Any], ...]:
+        """Trials that this host could not run and that the scenario allows to skip, as the manifest records them.
+
+        Records with missing keys are left out.
+        """
+        skipped = self.manifest.get("skipped")
+        records = skipped if isinstance(skipped, list) else []
+        return tuple(each for each in records if isinstance(each, dict) and each.keys() >= SKIPPED_TRIAL_KEYS)
 
     @property
     def figures_folder_path(self) -> Path:

@@ -30,7 +30,7 @@ OPTIONAL_STEP_COLUMNS = {"epoch", "wait_s", "late_s", "messages_sent", "stalenes
 REQUIRED_STEP_COLUMNS = tuple(column for column in READ_STEP_COLUMNS if column not in OPTIONAL_STEP_COLUMNS)
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
 NODE_COUNTERS = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # in `node_stop`
-EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
+EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value", "duration_s")
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,11 @@ def _recompute_wait_times(
 def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.DataFrame:
     """Return a table with one row per evaluation and metric.
 
-    Logs of other programs have no `eval_metrics`, only `eval_accuracy`.
+    Logs of other programs have no `eval_metrics`, only `eval_accuracy`. The duration of an evaluation is unknown where
+    its start or its end is not logged.
     """
     events = coordinator_log.events_with_key("eval_metrics") or coordinator_log.events_with_key("eval_accuracy")
+    durations_s = _evaluation_durations_s(coordinator_log, len(events))
     rows = [
         (
             event.time_ms / 1000 - start_s,
@@ -222,13 +224,22 @@ def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.Data
             event.metadata.get("step"),
             metric,
             value,
+            duration_s,
         )
-        for event in events
+        for event, duration_s in zip(events, durations_s, strict=True)
         for metric, value in (
             event.value if isinstance(event.value, dict) else {event.metadata.get("metric", event.key): event.value}
         ).items()
     ]
-    return _convert_to_numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value"))
+    return _convert_to_numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value", "duration_s"))
+
+
+def _evaluation_durations_s(coordinator_log: NodeLog, evaluation_count: int) -> list[float | None]:
+    """Return the duration of each evaluation in seconds, None for all of them if the log is incomplete."""
+    starts, stops = (coordinator_log.events_with_key(key) for key in ("eval_start", "eval_stop"))
+    if not len(starts) == len(stops) == evaluation_count:
+        return [None] * evaluation_count
+    return [(stop.time_ms - start.time_ms) / 1000 for start, stop in zip(starts, stops, strict=True)]
 
 
 def _make_param_hash_table(log_by_node_name: Mapping[str, NodeLog]) -> pd.DataFrame:

@@ -144,8 +144,9 @@ def finished_trials_finding(summary: RunSummary) -> str:
     if is_varied or summary.target or any(trial.baseline for trial in summary.trials) or len(summary.strategies) == 1:
         return ""
     finished = [trial for trial in summary.trials if trial.is_finished]
-    if len(finished) < len(summary.trials) or summary.not_run or summary.damage:
-        return f"{len(finished)} of {len(summary.trials) + len(summary.not_run)} trials finished"
+    if len(finished) < len(summary.trials) or summary.not_run or summary.skipped or summary.damage:
+        planned = len(summary.trials) + len(summary.not_run) + len(summary.skipped)
+        return f"{len(finished)} of {planned} trials finished"
     return f"all {len(finished)} trials finished: {join_names(summary.strategies)}"
 
 

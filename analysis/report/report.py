@@ -18,7 +18,10 @@ from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
+from analysis.report.evaluation_note import evaluation_note
 from analysis.report.headline import headline_sentences
+from analysis.report.reference_table import make_reference_table
+from analysis.report.regression_table import make_regression_table
 from analysis.report.strategy_table import make_strategy_table
 from analysis.report.summary_text import summary_sentences
 from analysis.report.training_settings import make_training_settings_table
@@ -99,13 +102,16 @@ def render_report_page(
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
         strategy_table=make_strategy_table(run_summary),
+        evaluation_note=evaluation_note(run_summary),
+        regression_table=make_regression_table(run_summary),
+        reference_rows=make_reference_table(run_summary),
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
         training_settings=make_training_settings_table(trial_plans),
         total=count_planned_trials(run_summary),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
-        manifest=flatten_manifest(run_folder.manifest),
+        manifest=flatten_manifest({key: value for key, value in run_folder.manifest.items() if key != "skipped"}),
         command=_reproduce_command(run_folder, run_summary),
     )
 

@@ -16,6 +16,7 @@ from analysis.metrics.strategy_comparison import (
     find_group_time_gap,
 )
 from analysis.report.fastest import format_missed_repeats, is_too_close
+from analysis.report.reference_table import reference_warning
 from analysis.report.wording import (
     capitalise_first_letter,
     format_interval,
@@ -76,6 +77,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
     sentences = [
         *list(filter(None, winners))[:MAX_WINNER_SENTENCES],
         _fast_convergence_warning(summary),
+        reference_warning(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]

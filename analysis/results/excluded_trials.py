@@ -1,6 +1,7 @@
 """Trials of a run that are excluded from comparisons of strategies, and the reasons."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 from analysis.results.summary import RunSummary
 
@@ -8,20 +9,26 @@ INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrup
 
 
 def describe_excluded_trials(summary: RunSummary) -> list[str]:
-    """Return sentences on trials that have not run, have diverged, or are excluded from comparisons.
+    """Return sentences on trials that have not run, were skipped, have diverged, or are excluded from comparisons.
 
     The sentences give the numbers of these trials, and the reasons for exclusion.
     """
-    texts = (_describe_trials_not_run(summary), _describe_diverged_trials(summary), _describe_unusable_trials(summary))
+    texts = (
+        _describe_trials_not_run(summary),
+        *_describe_skipped_trials(summary),
+        _describe_diverged_trials(summary),
+        _describe_unusable_trials(summary),
+    )
     return [text for text in texts if text]
 
 
 def count_planned_trials(summary: RunSummary) -> int:
     """Return the number of planned trials of a run.
 
-    Trials that have not run or cannot be read are included.
+    Trials that have not run, were skipped or cannot be read are included.
     """
-    return len(summary.trials) + len(_unreadable_trial_ids(summary)) + len(summary.not_run)
+    not_measured = len(_unreadable_trial_ids(summary)) + len(summary.not_run) + len(summary.skipped)
+    return len(summary.trials) + not_measured
 
 
 def count_unreadable_trials(summary: RunSummary) -> int:
@@ -35,6 +42,12 @@ def _describe_trials_not_run(summary: RunSummary) -> str:
         return ""
     reason = "the run was interrupted" if _interrupted_trial_ids(summary) else "the run ended early or is still running"
     return f"{_format_count_of_planned(count, summary)} {'has' if count == 1 else 'have'} not run: {reason}"
+
+
+def _describe_skipped_trials(summary: RunSummary) -> Iterator[str]:
+    for reason, count in Counter(skipped.reason for skipped in summary.skipped).items():
+        verb = "was" if count == 1 else "were"
+        yield f"{_format_count_of_planned(count, summary)} {verb} skipped: {reason}"
 
 
 def _describe_diverged_trials(summary: RunSummary) -> str:

@@ -16,6 +16,7 @@ from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cos
 from analysis.metrics.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
 from analysis.metrics.worker_choice import RuleAndWorkerCount, choose_worker_counts_of_curve
 from analysis.reading.damage import FileProblem
+from analysis.reading.plan_view import describe_swept_values, swept_values_of_labels
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunLogTables
 from analysis.reading.switch_record import NEVER_SWITCHED
@@ -25,6 +26,17 @@ from services.scenario.published_curves import PublishedCurve
 SUMMARY_SCHEMA = "ensayo-summary-1"
 SWITCH_TIME_KEYS = ("when", "fraction")  # keys of a switching strategy that determine when it switches
 STATUSES_WORST_FIRST: tuple[TrialStatus, ...] = ("failed", "aborted", "missed_target", "success")
+
+
+@dataclass(frozen=True)
+class SkippedTrial:
+    """Trial that was not run, because this host lacks a device that its workers declare."""
+
+    trial: str
+    strategy: str
+    workers: int
+    condition: str  # swept keys and values except workers, as one phrase
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,7 @@ class RunSummary:
     published: tuple[PublishedCurve, ...] = ()  # published results that the scenario quotes
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
+    skipped: list[SkippedTrial] = field(default_factory=list)  # trials that this host cannot run
 
     @property
     def trial_groups(self) -> tuple[TrialGroup, ...]:
@@ -124,7 +137,14 @@ def build_run_summary(
         published=run_tables.folder.published_speedups,
         damage=_merge_file_problems(run_tables.file_damage),
         not_run=list(run_tables.folder.trials_not_run),
+        skipped=[_read_skipped_trial(record) for record in run_tables.folder.skipped_trials],
     )
+
+
+def _read_skipped_trial(record: Mapping[str, Any]) -> SkippedTrial:
+    """Return the skipped trial that a record of the manifest describes."""
+    condition = describe_swept_values(swept_values_of_labels(record["labels"]))
+    return SkippedTrial(record["trial"], record["strategy"], record["workers"], condition, record["reason"])
 
 
 def _merge_file_problems(file_problems: Sequence[FileProblem]) -> list[str]:

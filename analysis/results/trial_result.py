@@ -7,11 +7,14 @@ from typing import Any, Literal
 import numpy as np
 
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
+from analysis.convergence.compare import ReferenceComparison, compare_trial_with_reference
+from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.staleness import staleness_statistics
+from analysis.metrics.startup import startup_s
 from analysis.metrics.step_seconds import (
     StepStatistic,
     step_phase_seconds,
@@ -20,7 +23,13 @@ from analysis.metrics.step_seconds import (
     typical_step_s,
 )
 from analysis.metrics.strategy_switch import StrategySwitchResult, measure_switch_times
-from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
+from analysis.metrics.target import (
+    evaluation_count,
+    evaluation_interval_samples,
+    evaluation_seconds,
+    samples_to_target,
+    time_to_target_s,
+)
 from analysis.reading.run_table import TrialLogTables
 from analysis.statistics.centre import Floats, olympic_mean
 
@@ -78,6 +87,10 @@ class TrialResult:
     typical_of: StepStatistic = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
     disturbed_attempts: list[str] = field(default_factory=list)  # how the host disturbed each repeated attempt
     diverged: bool = False  # a loss was NaN or infinite; false where the files of the trial are damaged
+    evaluations: int = 0  # up to the evaluation that reached the target; all evaluations if the target was missed
+    evaluation_seconds: float | None = None  # of these evaluations; None where they were not logged
+    startup_s: float | None = None  # wall seconds from the start of the nodes to the first step; None: not measured
+    reference: ReferenceComparison | None = None  # with reference convergence points; None: the workload has none
 
     @property
     def is_finished(self) -> bool:
@@ -154,7 +167,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         staleness=staleness_statistics(trial),
         params_sha256=trial.params_sha256,
         baseline=plan.baseline,
-        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.swept_values),
+        condition=plan.condition,
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
@@ -168,6 +181,12 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         typical_of=step_time_statistic_name(plan),
         disturbed_attempts=list(trial.disturbed_attempts),
         diverged=trial.has_diverged and not trial.is_unreadable,
+        evaluations=evaluation_count(trial),
+        evaluation_seconds=evaluation_seconds(trial),
+        startup_s=startup_s(trial),
+        reference=compare_trial_with_reference(
+            plan, None if has_missed else samples_to_target(trial), shipped_references()
+        ),
     )
 
 

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Protocol
 from services.cluster.addresses import AddressAllocator
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
+from services.runtime.device import select_compute_device
 from services.scenario.scenario import EngineName
+from services.schema.errors import HostError
 
 
 class TrialEventObserver(Protocol):
@@ -36,6 +38,14 @@ class TrialEngine(ABC):
 
         Return None if the engine can run.
         """
+
+    def missing_gpu_reason(self) -> str | None:
+        """Return why nodes of this engine have no GPU on this host; None if they have one."""
+        try:
+            select_compute_device("cuda")
+        except HostError as error:
+            return f"CuPy failed with {error.__cause__!r}"
+        return None
 
     @abstractmethod
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:

@@ -21,6 +21,7 @@ from compose.runs.run_folder import (
     installed_library_versions,
     read_outcome,
 )
+from compose.runs.skipped_trials import SkippedTrial
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
@@ -41,6 +42,7 @@ class InterruptedRun:
     engine_name: str
     capacity_check: CapacityCheck
     trial_names: tuple[str, ...]  # in the order in which they run
+    skipped_trials: tuple[SkippedTrial, ...]  # not in `trial_names`
     outcomes: Mapping[str, TrialOutcome]  # trial name -> outcome, of the trials that have ended
 
 
@@ -65,6 +67,7 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
             engine_name=manifest["engine"]["name"],
             capacity_check=CapacityCheck.model_validate(manifest["admission"]),
             trial_names=tuple(manifest["trials"]),
+            skipped_trials=tuple(map(SkippedTrial.model_validate, manifest.get("skipped", ()))),
             outcomes=_read_ended_trials(run_folder, scenario.attempts),
         )
         _check_same_host(run_folder, manifest["host"])

@@ -18,6 +18,7 @@ from compose.runs.clean import remove_leftovers
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.interrupted_run import InterruptedRun, lock_run_folder, record_resumption
 from compose.runs.run_folder import ScenarioFile, create_run_folder, create_runs_folder, explain_folder_errors
+from compose.runs.skipped_trials import describe_skipped_trials, find_skipped_trials, without_skipped_trials
 from compose.runs.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, find_no_disturbance
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
@@ -54,7 +55,8 @@ def run_scenario(
         find_host_disturbance: decides whether a trial is repeated; by default no trial is.
 
     Raises:
-        UserError: this host can't carry the scenario, or the run folder can't be created; no trial was started.
+        UserError: this host can't carry the scenario or any trial, or the run folder can't be created; no trial was
+            started.
         HostError: the engine can't be prepared on this host.
         RunFolderError: a file in the run folder can't be written; the run has ended.
     """
@@ -67,9 +69,13 @@ def run_scenario(
         plan_trials = partial(
             make_trial_plans, scenario, scenario_file.question, engine, capacity_check, run_name=run_name
         )
-        plans = plan_trials()
+        all_plans = plan_trials()
+        skipped_trials = find_skipped_trials(scenario, all_plans, engine)
+        plans = without_skipped_trials(all_plans, skipped_trials)
         with explain_folder_errors(runs_folder):
-            folder = create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans)
+            folder = create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans, skipped_trials)
+        if skipped_trials:
+            run_observer.engine_preparation_started(describe_skipped_trials(skipped_trials))
         trials = TrialSequence(folder, engine, scenario.attempts, plan_trials, run_observer, find_host_disturbance)
         with lock_run_folder(folder):
             run_observer.run_started(scenario, engine.name, engine_choice.reason, plans, folder)
@@ -106,7 +112,7 @@ def resume_run(
         plan_trials = partial(
             make_trial_plans, scenario, run.question, engine, run.capacity_check, run_name=run.run_name
         )
-        plans = plan_trials()
+        plans = without_skipped_trials(plan_trials(), run.skipped_trials)
         if tuple(plan.trial for plan in plans) != run.trial_names:
             raise UserError(
                 f"{run.folder}: this version of Ensayo plans other trials than the version that started the run; "

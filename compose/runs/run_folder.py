@@ -19,6 +19,7 @@ from compose.engines import EngineChoice
 from compose.host.capacity_check import CapacityCheck
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.git_commit import git_commit_of_checkout
+from compose.runs.skipped_trials import SkippedTrial
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
@@ -109,6 +110,7 @@ def create_run_folder(
     capacity_check: CapacityCheck,
     runs_folder: Path,
     trial_plans: tuple[Plan, ...],
+    skipped_trials: tuple[SkippedTrial, ...] = (),
 ) -> Path:
     """Create the run folder with scenario, manifest and plans.
 
@@ -120,7 +122,11 @@ def create_run_folder(
     (folder / "scenario.yaml").write_text(scenario_file.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(scenario_file.scenario.encode(), sort_keys=False))
     (folder / "manifest.json").write_text(
-        json.dumps(_build_run_manifest(scenario_file, engine_choice, capacity_check, trial_plans), indent=1)
+        json.dumps(
+            _build_run_manifest(scenario_file, engine_choice, capacity_check, trial_plans)
+            | {"skipped": [skipped.model_dump(mode="json") for skipped in skipped_trials]},
+            indent=1,
+        )
     )
     latest = runs_folder / "latest"
     new_link = runs_folder / f".latest-{run_name}"

@@ -193,7 +193,7 @@ class TrialSupervisor:
             with defer_stop_signals():
                 self.shaping = self.nodes.shape_links()
             self._wait_until(self._have_all_nodes_joined, self.plan.timeouts.start, "not all nodes joined")
-            with defer_stop_signals():
+            with self._timed_stage("probe"), defer_stop_signals():
                 self.shaping |= self.nodes.probe_links()
             self.nodes.start_training()
         with self._timed_stage("run"), self._record_host_metrics():

@@ -1,7 +1,7 @@
 """State machine by which the coordinator controls a training run.
 
-The state machine keeps track of joined nodes, epochs, early stop and strategy switch. Each event of the run is a method
-call that returns the actions to take. This module uses no clock, socket or model.
+The state machine keeps track of joined nodes, evaluation points, early stop and strategy switch. Each event of the run
+is a method call that returns the actions to take. This module uses no clock, socket or model.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from services.coordinator import switch_machine
 from services.coordinator.switch_machine import LogRuleDecisionAction, StartSwitchAction, StrategySwitchStateMachine
-from services.runtime.control import EpochReport, SwitchStageReport
+from services.runtime.control import EvaluationPointReport, SwitchStageReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.strategies.switching.rules import LossEvaluation, LossSource
@@ -31,29 +31,29 @@ class EvaluateParametersAction:
     Afterwards, `RunStateMachine.handle_evaluation` is called.
     """
 
-    epoch: EpochReport
+    report: EvaluationPointReport
 
 
 @dataclass(frozen=True)
 class LogTrainLossAction:
-    """Action of the coordinator: log the mean training loss over one pass through the data.
+    """Action of the coordinator: log the mean training loss since the previous evaluation point.
 
     The mean is taken over all workers.
     """
 
-    epoch: EpochReport
+    report: EvaluationPointReport
     mean_loss: float
 
 
 @dataclass(frozen=True)
-class ReplyToEpochReportAction:
-    """Action of the coordinator: reply to a worker's epoch report.
+class ReplyToEvaluationPointAction:
+    """Action of the coordinator: reply to a worker's report at an evaluation point.
 
     A reply with a stop reason stops the worker.
     """
 
     node_name: str
-    epoch_number: int
+    point_number: int
     stop_reason: str
 
 
@@ -61,11 +61,12 @@ class ReplyToEpochReportAction:
 class RequestStrategySwitchAction:
     """Action of the coordinator: request a strategy switch from a worker.
 
-    The request is part of the reply to the worker's epoch report. The switch takes place before the next step.
+    The request is part of the reply to the worker's report at an evaluation point. The switch takes place before the
+    next step.
     """
 
     node_name: str
-    epoch_number: int
+    point_number: int
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ RunAction: TypeAlias = (
     StartTrainingAction
     | EvaluateParametersAction
     | LogTrainLossAction
-    | ReplyToEpochReportAction
+    | ReplyToEvaluationPointAction
     | RequestStrategySwitchAction
     | AnnounceRunStopAction
     | FinishRunAction
@@ -108,34 +109,35 @@ RunAction: TypeAlias = (
 class RunStateMachine:
     """State machine of one training run in the coordinator.
 
-    It keeps track of joined nodes, epochs, early stop and strategy switch. In synchronous training all workers wait for
-    the evaluation of an epoch, so that all stop after the same step. In asynchronous training only the evaluation
-    worker (the worker whose parameters are evaluated) waits for it. The other workers receive the request to stop as
-    soon as the stop is decided.
+    It keeps track of joined nodes, evaluation points, early stop and strategy switch. At an evaluation point, which
+    follows the same step of every worker, each worker reports its losses, and the parameters of the evaluation worker
+    are evaluated. In synchronous training all workers wait for the evaluation, so that all stop after the same step. In
+    asynchronous training only the evaluation worker waits for it. The other workers receive the request to stop as soon
+    as the stop is decided.
     """
 
     node_names: frozenset[str]
     worker_names: tuple[str, ...]  # by rank; rank 0 is the evaluation worker
-    epochs: int
+    evaluation_points: int  # of the whole budget
     is_synchronous: bool
     target: QualityTarget | None  # training stops when it is reached; None: at the end of the budget
     plan_sha256: str
     strategy_switch: StrategySwitchStateMachine | None = None  # None: the strategy has one training phase
     stop_reason: str = NO_STOP_REASON
     divergence_reason: str = ""  # names the first loss that was NaN or infinite; empty while all are finite
+    point_name: str = "epoch"  # of an evaluation point with its number, in reasons: "epoch" or "evaluation"
     _joined_nodes: set[str] = field(default_factory=set)
     _left_nodes: set[str] = field(default_factory=set)
     _is_start_gate_open: bool = False
     _is_released: bool = False
-    _epoch_reports: dict[int, dict[str, EpochReport]] = field(default_factory=dict)
-    _last_evaluated_epoch: int = 0
-    _validation_loss: float = nan  # of the last evaluated epoch
-    _last_decided_epoch: int = 0  # last epoch after which continue or stop is decided; synchronous training only
-    _strategy_switch_epoch: int = 0  # epoch after which workers switch to the second phase; 0: none
-    _pass_reports: list[EpochReport] = field(
-        default_factory=list
-    )  # epoch reports of the current pass over the data; asynchronous training only
-    _finished_passes: int = 0
+    _point_reports: dict[int, dict[str, EvaluationPointReport]] = field(default_factory=dict)
+    _last_evaluated_point: int = 0
+    _validation_loss: float = nan  # at the last evaluated point
+    _last_decided_point: int = 0  # last point after which continue or stop is decided; synchronous training only
+    _strategy_switch_point: int = 0  # point after which workers switch to the second phase; 0: none
+    # Reports whose losses are not logged yet, and the number of losses logged; asynchronous training only.
+    _unlogged_reports: list[EvaluationPointReport] = field(default_factory=list)
+    _logged_losses: int = 0
 
     def handle_join(self, node_name: str, plan_sha256: str) -> list[RunAction]:
         """Record that a node is ready to start training.
@@ -157,84 +159,87 @@ class RunStateMachine:
         self._is_start_gate_open = True
         return self._start_training_when_ready()
 
-    def handle_epoch_end(self, report: EpochReport) -> list[RunAction]:
-        """Record a worker's report of a finished epoch.
+    def handle_evaluation_point(self, report: EvaluationPointReport) -> list[RunAction]:
+        """Record a worker's report at an evaluation point.
 
         A repeated report changes nothing and gets no second reply.
 
         Raises:
-            ProtocolError: the worker or the epoch does not exist.
+            ProtocolError: the worker or the evaluation point does not exist.
         """
-        # A fast asynchronous worker does more than its share of the budget. After a switch its epoch numbers continue.
-        last_epoch = self.epochs if self.is_synchronous and not self._has_switched_strategy else inf
+        # A fast asynchronous worker does more than its share of the budget. After a switch its numbers continue.
+        last_number = self.evaluation_points if self.is_synchronous and not self._has_switched_strategy else inf
         if report.node_name not in self.worker_names:
-            raise ProtocolError(f"{report.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}")
-        if not 1 <= report.epoch <= last_epoch:
-            raise ProtocolError(f"{report.node_name} can't report epoch {report.epoch}; epochs are 1 to {last_epoch}")
-        reports = self._epoch_reports.setdefault(report.epoch, {})
+            raise ProtocolError(
+                f"{report.node_name} can't report an evaluation point; workers are {', '.join(self.worker_names)}"
+            )
+        if not 1 <= report.number <= last_number:
+            raise ProtocolError(
+                f"{report.node_name} can't report evaluation point {report.number}; points are 1 to {last_number}"
+            )
+        reports = self._point_reports.setdefault(report.number, {})
         if report.node_name in reports:
             return []
-        reports[report.node_name] = replace(report, parameters=b"")  # parameters of all epochs would fill the memory
+        reports[report.node_name] = replace(report, parameters=b"")  # parameters of all points would fill the memory
         actions: list[RunAction] = []
         if report.node_name == self.worker_names[0]:
             actions.append(EvaluateParametersAction(report))
-        elif not self.is_synchronous or report.epoch <= self._last_decided_epoch:
-            actions.append(self._make_epoch_reply(report.node_name, report.epoch))
+        elif not self.is_synchronous or report.number <= self._last_decided_point:
+            actions.append(self._make_reply(report.node_name, report.number))
         if self.is_synchronous and self._have_all_workers_reported(reports):
             actions.append(self._record_train_loss(reports[self.worker_names[0]], _mean_loss(reports.values())))
-            actions.extend(self._continue_switch_or_stop(report.epoch))
+            actions.extend(self._continue_switch_or_stop(report.number))
         if not self.is_synchronous:
-            actions.extend(self._count_async_worker_epoch(replace(report, parameters=b"")))
+            actions.extend(self._count_async_worker_report(replace(report, parameters=b"")))
         return actions
 
-    def _count_async_worker_epoch(self, epoch_report: EpochReport) -> list[RunAction]:
-        """Count an asynchronous worker's epoch report towards the current pass over the training data.
+    def _count_async_worker_report(self, point_report: EvaluationPointReport) -> list[RunAction]:
+        """Count an asynchronous worker's report towards the next mean training loss.
 
-        A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
+        The mean is over as many reports as there are workers, which together cover the samples between two evaluations.
+        Fast workers report more often than slow ones.
         """
-        self._pass_reports.append(epoch_report)
-        if len(self._pass_reports) < len(self._computing_worker_names):
+        self._unlogged_reports.append(point_report)
+        if len(self._unlogged_reports) < len(self._computing_worker_names):
             return []
-        reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
-        action = self._record_train_loss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
+        reports, self._unlogged_reports, self._logged_losses = self._unlogged_reports, [], self._logged_losses + 1
+        action = self._record_train_loss(replace(point_report, number=self._logged_losses), _mean_loss(reports))
         if not self._does_switch_rule_use("train"):
             return [action]
-        point = LossEvaluation(
-            self._finished_passes, epoch_report.steps, train_loss_sums=_get_worker_loss_sums(reports)
-        )
+        point = LossEvaluation(self._logged_losses, point_report.steps, train_loss_sums=_get_worker_loss_sums(reports))
         return [action, *self._apply_strategy_switch_rule(point)]
 
-    def handle_evaluation(self, epoch_report: EpochReport, eval_metrics: dict[str, float]) -> list[RunAction]:
-        """Record the quality metrics of the parameters after an epoch, and decide whether training stops."""
-        self._last_evaluated_epoch = epoch_report.epoch
+    def handle_evaluation(self, point_report: EvaluationPointReport, eval_metrics: dict[str, float]) -> list[RunAction]:
+        """Record the quality metrics of the parameters at an evaluation point, and decide whether training stops."""
+        self._last_evaluated_point = point_report.number
         self._validation_loss = eval_metrics.get("loss", nan)
-        self._record_validation_loss(epoch_report.epoch, eval_metrics)
+        self._record_validation_loss(point_report.number, eval_metrics)
         is_target_reached = self.target is not None and self.target.is_reached(eval_metrics)
         actions: list[RunAction] = []
         if is_target_reached and not self.stop_reason:
             self.stop_reason = "target reached"
             actions.append(AnnounceRunStopAction(self.stop_reason))
         if self.is_synchronous:
-            return [*actions, *self._continue_switch_or_stop(epoch_report.epoch)]
+            return [*actions, *self._continue_switch_or_stop(point_report.number)]
         if self._does_switch_rule_use("validation"):
             actions += self._apply_strategy_switch_rule(
-                LossEvaluation(epoch_report.epoch, epoch_report.steps, self._validation_loss)
+                LossEvaluation(point_report.number, point_report.steps, self._validation_loss)
             )
-        return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
+        return [*actions, self._make_reply(point_report.node_name, point_report.number)]
 
-    def handle_final_evaluation(self, epoch_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
+    def handle_final_evaluation(self, point_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
         """Record the quality metrics of the servers' final parameters.
 
-        Called after all nodes have left. This is the last evaluation point of the switch rule. An incomplete pass over
-        the data ends here.
+        Called after all nodes have left. This is the last evaluation point of the switch rule. It also covers the
+        training losses that are not logged yet.
         """
-        self._record_validation_loss(epoch_number, eval_metrics)
+        self._record_validation_loss(point_number, eval_metrics)
         if self._does_switch_rule_use("validation"):
-            return self._apply_strategy_switch_rule(LossEvaluation(epoch_number, step, eval_metrics.get("loss", nan)))
-        if self._does_switch_rule_use("train") and self._pass_reports:
+            return self._apply_strategy_switch_rule(LossEvaluation(point_number, step, eval_metrics.get("loss", nan)))
+        if self._does_switch_rule_use("train") and self._unlogged_reports:
             return self._apply_strategy_switch_rule(
                 LossEvaluation(
-                    self._finished_passes + 1, step, train_loss_sums=_get_worker_loss_sums(self._pass_reports)
+                    self._logged_losses + 1, step, train_loss_sums=_get_worker_loss_sums(self._unlogged_reports)
                 )
             )
         return []
@@ -244,14 +249,14 @@ class RunStateMachine:
         """Whether a training loss or a validation loss was NaN or infinite."""
         return bool(self.divergence_reason)
 
-    def _record_train_loss(self, epoch_report: EpochReport, mean_loss: float) -> LogTrainLossAction:
-        """Record the mean training loss of all workers over an epoch, and return the action that logs it."""
-        self._record_divergence(f"training loss of epoch {epoch_report.epoch}", mean_loss)
-        return LogTrainLossAction(epoch_report, mean_loss)
+    def _record_train_loss(self, point_report: EvaluationPointReport, mean_loss: float) -> LogTrainLossAction:
+        """Record the mean training loss of all workers at an evaluation point, and return the action that logs it."""
+        self._record_divergence(f"training loss of {self.point_name} {point_report.number}", mean_loss)
+        return LogTrainLossAction(point_report, mean_loss)
 
-    def _record_validation_loss(self, epoch_number: int, eval_metrics: dict[str, float]) -> None:
+    def _record_validation_loss(self, point_number: int, eval_metrics: dict[str, float]) -> None:
         if "loss" in eval_metrics:
-            self._record_divergence(f"validation loss of epoch {epoch_number}", eval_metrics["loss"])
+            self._record_divergence(f"validation loss of {self.point_name} {point_number}", eval_metrics["loss"])
 
     def _record_divergence(self, loss_name: str, loss: float) -> None:
         """Record that training has diverged if a loss is not finite.
@@ -286,25 +291,25 @@ class RunStateMachine:
         """
         return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss_source == loss_source
 
-    def _make_epoch_reply(
-        self, node_name: str, epoch_number: int
-    ) -> ReplyToEpochReportAction | RequestStrategySwitchAction:
-        if epoch_number == self._strategy_switch_epoch:
-            return RequestStrategySwitchAction(node_name, epoch_number)
-        return ReplyToEpochReportAction(node_name, epoch_number, self.stop_reason)
+    def _make_reply(
+        self, node_name: str, point_number: int
+    ) -> ReplyToEvaluationPointAction | RequestStrategySwitchAction:
+        if point_number == self._strategy_switch_point:
+            return RequestStrategySwitchAction(node_name, point_number)
+        return ReplyToEvaluationPointAction(node_name, point_number, self.stop_reason)
 
-    def _continue_switch_or_stop(self, epoch: int) -> list[RunAction]:
-        """Decide whether synchronous training stops, switches its strategy or continues after an epoch."""
-        reports = self._epoch_reports[epoch]
+    def _continue_switch_or_stop(self, number: int) -> list[RunAction]:
+        """Decide whether synchronous training stops, switches its strategy or continues after an evaluation point."""
+        reports = self._point_reports[number]
         awaits_losses = self._does_switch_rule_use("train") and not self._have_all_workers_reported(reports)
-        if self._last_evaluated_epoch < epoch or self._last_decided_epoch >= epoch or awaits_losses:
+        if self._last_evaluated_point < number or self._last_decided_point >= number or awaits_losses:
             return []
-        self._last_decided_epoch = epoch
+        self._last_decided_point = number
         steps = reports[self.worker_names[0]].steps
-        point = LossEvaluation(epoch, steps, self._validation_loss, _get_worker_loss_sums(reports.values()))
+        point = LossEvaluation(number, steps, self._validation_loss, _get_worker_loss_sums(reports.values()))
         actions = self._apply_strategy_switch_rule(point)
-        self._strategy_switch_epoch = epoch if StartSwitchAction() in actions else 0
-        return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
+        self._strategy_switch_point = number if StartSwitchAction() in actions else 0
+        return [*actions, *(self._make_reply(worker, number) for worker in self.worker_names if worker in reports)]
 
     def _apply_strategy_switch_rule(self, eval_point: LossEvaluation) -> list[RunAction]:
         """Evaluate the rule that decides about a strategy switch.
@@ -313,7 +318,8 @@ class RunStateMachine:
         """
         if self.strategy_switch is None:
             return []
-        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and eval_point.number >= self.epochs)
+        is_last = self.is_synchronous and eval_point.number >= self.evaluation_points
+        is_over = self.stop_reason or self._left_nodes or is_last
         actions: list[RunAction] = [*self.strategy_switch.handle_loss_evaluation(eval_point, may_switch=not is_over)]
         decisions = [action.decision for action in actions if isinstance(action, LogRuleDecisionAction)]
         if any(decision.gives_up for decision in decisions) and not self.stop_reason:
@@ -335,8 +341,8 @@ class RunStateMachine:
         actions = self.strategy_switch.handle_node_report(node_report)
         if self.strategy_switch.is_committed:
             self.is_synchronous = self.strategy_switch.switch.second.describe_worker_exchange().is_synchronous
-            # Passes and epochs are counted separately; the numbers of both continue from the larger one.
-            self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
+            # Logged losses and evaluations are counted separately; the numbers of both continue from the larger one.
+            self._logged_losses = max(self._logged_losses, self._last_evaluated_point)
         return [*actions]
 
     @property
@@ -372,11 +378,11 @@ class RunStateMachine:
         return [StartTrainingAction()]
 
 
-def _get_worker_loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
-    """Return the sum of losses and the number of samples in each worker's epoch report."""
-    return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
+def _get_worker_loss_sums(point_reports: Collection[EvaluationPointReport]) -> tuple[tuple[float, int], ...]:
+    """Return the sum of losses and the number of samples in each worker's report."""
+    return tuple((report.loss_sum, report.loss_samples) for report in point_reports)
 
 
-def _mean_loss(epoch_reports: Collection[EpochReport]) -> float:
-    """Return the mean loss over all samples in the epoch reports of several workers."""
-    return sum(report.loss_sum for report in epoch_reports) / sum(report.loss_samples for report in epoch_reports)
+def _mean_loss(point_reports: Collection[EvaluationPointReport]) -> float:
+    """Return the mean loss over all samples in the reports of several workers."""
+    return sum(report.loss_sum for report in point_reports) / sum(report.loss_samples for report in point_reports)

@@ -6,6 +6,7 @@ The runtime also evaluates the model and writes the log of the run.
 import asyncio
 import hashlib
 from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from services.coordinator.machine import (
     EvaluateParametersAction,
     FinishRunAction,
     LogTrainLossAction,
-    ReplyToEpochReportAction,
+    ReplyToEvaluationPointAction,
     RequestStrategySwitchAction,
     RunAction,
     RunStateMachine,
@@ -27,7 +28,7 @@ from services.learning.evaluation import evaluate_model
 from services.plan import Plan
 from services.runtime.clock import Clock
 from services.runtime.control import (
-    EpochReport,
+    EvaluationPointReport,
     FinalNodeReport,
     ReportStage,
     StopOrSwitchDecision,
@@ -56,7 +57,7 @@ class CoordinatorRuntime:
     _run_start_s: float = 0.0
     _event_starts: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number; events that await a step
     _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    _epoch_replies: dict[tuple[str, int], asyncio.Future[StopOrSwitchDecision]] = field(default_factory=dict)
+    _point_replies: dict[tuple[str, int], asyncio.Future[StopOrSwitchDecision]] = field(default_factory=dict)
     # Set when a strategy switch starts, and when nodes need not wait for one because none will come.
     _strategy_switch_call: asyncio.Event = field(default_factory=asyncio.Event)
     _is_switch_wait_cancelled: bool = False
@@ -65,9 +66,9 @@ class CoordinatorRuntime:
     _is_switching_strategy: bool = False
     _strategy_switch_timeout: asyncio.Task[None] | None = None
     _final_messages: dict[str, FinalNodeReport] = field(default_factory=dict)
-    _last_evaluated: EpochReport | None = None  # report with the parameters that were evaluated last
+    _last_evaluated: EvaluationPointReport | None = None  # report with the parameters that were evaluated last
     _has_reached_target: bool = False
-    _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
+    _open_interval: int | None = None  # number of the training interval whose start is logged and whose stop is not
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
         """Register a ready node, and return the start time of the run in virtual seconds.
@@ -107,13 +108,13 @@ class CoordinatorRuntime:
         """
         await self._run_machine_actions(self.machine.handle_start_gate_open())
 
-    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        """Record a worker's epoch report.
+    async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
+        """Record a worker's report at an evaluation point.
 
         Return whether the worker continues, stops or switches its strategy.
         """
-        reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
-        await self._run_machine_actions(self.machine.handle_epoch_end(epoch_report))
+        reply = self._point_reply_future(point_report.node_name, point_report.number)
+        await self._run_machine_actions(self.machine.handle_evaluation_point(point_report))
         return await reply
 
     async def await_strategy_switch_start(self) -> bool:
@@ -150,22 +151,22 @@ class CoordinatorRuntime:
     def _get_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
         return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
-    def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[StopOrSwitchDecision]:
-        """Return the future of the reply to a worker's epoch report.
+    def _point_reply_future(self, node_name: str, point_number: int) -> asyncio.Future[StopOrSwitchDecision]:
+        """Return the future of the reply to a worker's report at an evaluation point.
 
         A repeated report gets the same future.
         """
-        return self._epoch_replies.setdefault((node_name, epoch_number), asyncio.get_running_loop().create_future())
+        return self._point_replies.setdefault((node_name, point_number), asyncio.get_running_loop().create_future())
 
     async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:
         for action in run_actions:
             match action:
                 case StartTrainingAction():
                     self._start_run()
-                case EvaluateParametersAction(epoch):
-                    await self._evaluate_parameters(epoch)
-                case LogTrainLossAction(epoch, mean_loss):
-                    self._log_train_loss(epoch, mean_loss)
+                case EvaluateParametersAction(report):
+                    await self._evaluate_parameters(report)
+                case LogTrainLossAction(report, mean_loss):
+                    self._log_train_loss(report, mean_loss)
                 case FinishRunAction():
                     await self._finish_run()
                 case _:
@@ -174,10 +175,10 @@ class CoordinatorRuntime:
     def _run_action_without_waiting(self, action: RunAction) -> None:
         """Execute an action of the coordinator's state machine that needs no waiting."""
         match action:
-            case ReplyToEpochReportAction(node_name, epoch_number, stop_reason):
-                self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(stop_reason))
-            case RequestStrategySwitchAction(node_name, epoch_number):
-                self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(must_switch_strategy=True))
+            case ReplyToEvaluationPointAction(node_name, point_number, stop_reason):
+                self._send_point_reply(node_name, point_number, StopOrSwitchDecision(stop_reason))
+            case RequestStrategySwitchAction(node_name, point_number):
+                self._send_point_reply(node_name, point_number, StopOrSwitchDecision(must_switch_strategy=True))
             case AnnounceRunStopAction():
                 self._run_stopped.set()
             case LogRuleDecisionAction(point, decision):
@@ -194,35 +195,48 @@ class CoordinatorRuntime:
         self.log.log_end("init_stop")
         self._run_start_s = self.clock.now()
         self.log.log_start("run_start")
-        self._log_mlperf_epoch_start(1, 0)
+        self._log_mlperf_interval_start(1, 0)
         self._run_started.set()
 
-    async def _evaluate_parameters(self, epoch_report: EpochReport) -> None:
-        """Evaluate the model parameters in an epoch report.
+    async def _evaluate_parameters(self, point_report: EvaluationPointReport) -> None:
+        """Evaluate the model parameters in a worker's report.
 
         The metrics are passed to the state machine of the run.
         """
-        self._last_evaluated = epoch_report
-        self._log_mlperf_epoch_stop(epoch_report.samples)
-        params = np.frombuffer(epoch_report.parameters, self.plan.dtype)
-        eval_metrics = await self._measure_quality(params, epoch_report.epoch, epoch_report.samples, epoch_report.steps)
-        actions = self.machine.handle_evaluation(epoch_report, eval_metrics)
-        if not self.machine.stop_reason and epoch_report.epoch < self.plan.epochs:
-            self._log_mlperf_epoch_start(epoch_report.epoch + 1, epoch_report.samples)
+        self._last_evaluated = point_report
+        self._log_mlperf_interval_stop(point_report.samples)
+        params = np.frombuffer(point_report.parameters, self.plan.dtype)
+        epoch_number = ceil(point_report.steps / self.plan.steps_per_epoch)
+        eval_metrics = await self._measure_quality(params, epoch_number, point_report.samples, point_report.steps)
+        actions = self.machine.handle_evaluation(point_report, eval_metrics)
+        if not self.machine.stop_reason and point_report.number < self.machine.evaluation_points:
+            self._log_mlperf_interval_start(point_report.steps // self.plan.steps_per_epoch + 1, point_report.samples)
         await self._run_machine_actions(actions)
 
-    def _log_mlperf_epoch_start(self, epoch_number: int, samples_trained: int) -> None:
-        self._open_epoch = epoch_number
-        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples_trained)
+    def _log_mlperf_interval_start(self, first_epoch: int, samples_trained: int) -> None:
+        """Log the start of the training before the next evaluation: an epoch, or a block of samples."""
+        self._open_interval = first_epoch
+        name, epoch_key = self._mlperf_interval_names
+        self.log.log_start(f"{name}_start", **{epoch_key: first_epoch, "samples_count": samples_trained})
 
-    def _log_mlperf_epoch_stop(self, samples_trained: int) -> None:
-        """Log the end of the current epoch, unless it has been logged already.
+    def _log_mlperf_interval_stop(self, samples_trained: int) -> None:
+        """Log the end of the current epoch or block, unless it has been logged already.
 
-        In asynchronous training the evaluation worker may do more epochs than planned. These are not logged.
+        In asynchronous training the evaluation worker may train longer than planned. This is not logged.
         """
-        if self._open_epoch is not None:
-            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=samples_trained)
-        self._open_epoch = None
+        if self._open_interval is not None:
+            name, epoch_key = self._mlperf_interval_names
+            self.log.log_end(f"{name}_stop", **{epoch_key: self._open_interval, "samples_count": samples_trained})
+        self._open_interval = None
+
+    @property
+    def _mlperf_interval_names(self) -> tuple[str, str]:
+        """Name of the training between two evaluations in the log, and the name of its first epoch.
+
+        MLPerf logs `epoch_start` where evaluations follow epochs, and `block_start` where they follow samples.
+        """
+        is_once_per_epoch = self.plan.evaluation_schedule.is_once_per_epoch
+        return ("epoch", "epoch_num") if is_once_per_epoch else ("block", "first_epoch_num")
 
     async def _measure_quality(
         self, params: HostArray, epoch: int, samples_trained: int, step: int
@@ -241,20 +255,22 @@ class CoordinatorRuntime:
         self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(eval_metrics)
         return eval_metrics
 
-    def _log_train_loss(self, report: EpochReport, loss: float) -> None:
-        self.log.log_event("train_loss", loss, epoch_num=report.epoch, samples_count=report.samples, step=report.steps)
+    def _log_train_loss(self, report: EvaluationPointReport, loss: float) -> None:
+        epoch = self.plan.evaluation_schedule.epoch_of_point(report.number)
+        self.log.log_event("train_loss", loss, epoch_num=epoch, samples_count=report.samples, step=report.steps)
 
-    def _send_epoch_reply(self, node_name: str, epoch_number: int, epoch_decision: StopOrSwitchDecision) -> None:
-        reply = self._epoch_reply_future(node_name, epoch_number)
+    def _send_point_reply(self, node_name: str, point_number: int, decision: StopOrSwitchDecision) -> None:
+        reply = self._point_reply_future(node_name, point_number)
         if not reply.done():
-            reply.set_result(epoch_decision)
+            reply.set_result(decision)
 
     def _log_switch_rule_decision(self, eval_point: LossEvaluation, decision: SwitchRuleDecision) -> None:
         """Log every decision of the rule for a strategy switch.
 
         So the log shows why no switch began.
         """
-        self.log.log_event("switch_rule", decision._asdict(), epoch_num=eval_point.number, step=eval_point.step)
+        epoch = self.plan.evaluation_schedule.epoch_of_point(eval_point.number)
+        self.log.log_event("switch_rule", decision._asdict(), epoch_num=epoch, step=eval_point.step)
 
     def _start_strategy_switch(self) -> None:
         self._strategy_switch_start_s, self._is_switching_strategy = self.clock.now(), True
@@ -320,16 +336,18 @@ class CoordinatorRuntime:
         is_result_on_servers = server_messages and not self.machine.is_synchronous
         if is_result_on_servers:
             steps, samples = server_messages[0].version, server_messages[0].samples
-        # Asynchronous workers may use up the budget before the evaluation worker has finished its epoch.
-        self._log_mlperf_epoch_stop(samples)
+        # Asynchronous workers may use up the budget before the evaluation worker has reached its next evaluation.
+        self._log_mlperf_interval_stop(samples)
         if is_result_on_servers:
             parameters = b"".join(message.parameters for message in server_messages)
             digest = hashlib.sha256(parameters).hexdigest()
-            params, epoch_number = np.frombuffer(parameters, self.plan.dtype), self._epochs_for_samples(samples)
+            params, schedule = np.frombuffer(parameters, self.plan.dtype), self.plan.evaluation_schedule
+            point_number = max(1, round(samples / schedule.samples_between))
             passed_steps = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
+            epoch_number = schedule.epoch_of_point(point_number)
             eval_metrics = await self._measure_quality(params, epoch_number, samples, passed_steps)
             await self._run_machine_actions(
-                self.machine.handle_final_evaluation(epoch_number, passed_steps, eval_metrics)
+                self.machine.handle_final_evaluation(point_number, passed_steps, eval_metrics)
             )
         self.log.log_event("params_sha256", digest, samples_count=samples, step=steps)
         is_target_missed = self.plan.target is not None and not self._has_reached_target
@@ -346,10 +364,3 @@ class CoordinatorRuntime:
         )
         self._run_stopped.set()
         self.run_finished.set()
-
-    def _epochs_for_samples(self, sample_count: int) -> int:
-        """Return the number of epochs that use `sample_count` training samples.
-
-        The number is rounded and at least 1.
-        """
-        return max(1, round(sample_count / self.plan.train_samples))

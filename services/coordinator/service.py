@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import REPORT_STAGES, EpochReport, FinalNodeReport, SwitchStageReport
+from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
@@ -40,11 +40,11 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
         await self._check_caller_certificate(request.node_name, context)
         return wire.EventStart(start_s=await self._runtime.await_link_event_start(request.event_number))
 
-    async def ReportEpoch(self, request: wire.EpochReport, context: Any) -> wire.RunDecision:  # noqa: N802
+    async def ReportEvaluationPoint(self, request: wire.EvaluationPointReport, context: Any) -> wire.RunDecision:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        epoch = EpochReport(
+        report = EvaluationPointReport(
             node_name=request.node_name,
-            epoch=request.epoch,
+            number=request.number,
             steps=request.steps,
             samples=request.samples,
             loss_sum=request.loss_sum,
@@ -53,7 +53,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
             parameters_sha256=request.parameters_sha256,
         )
         try:
-            verdict = await self._runtime.report_epoch(epoch)
+            verdict = await self._runtime.report_evaluation_point(report)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RunDecision(

@@ -176,11 +176,12 @@ def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntim
     machine = RunStateMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
-        epochs=plan.epochs,
+        evaluation_points=plan.evaluation_schedule.point_count,
         is_synchronous=plan.is_synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
         strategy_switch=_make_strategy_switch(plan),
+        point_name="epoch" if plan.evaluation_schedule.is_once_per_epoch else "evaluation",
     )
     return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log)
 

@@ -15,7 +15,7 @@ from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
     CoordinatorClient,
-    EpochReport,
+    EvaluationPointReport,
     FinalNodeReport,
     StopOrSwitchDecision,
     StrategySwitchDecision,
@@ -46,8 +46,8 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def await_link_event_start(self, event_number: int) -> float:
         return await self.runtime.await_link_event_start(event_number)
 
-    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        return await self.runtime.report_epoch(epoch_report)
+    async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
+        return await self.runtime.report_evaluation_point(point_report)
 
     async def await_strategy_switch_start(self) -> bool:
         return await self.runtime.await_strategy_switch_start()

@@ -111,6 +111,7 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
     return {
         "dataset": workload.dataset,
         "model": workload.model,
+        "workload_optimiser": workload.optimiser,
         "rate_schedule": workload.schedule.convert_steps(workload.training_budget(worker_count)),
         "clip_norm": workload.clip_norm,
         "batch_rate_factor": workload.batch_rate_factor(worker_count),
@@ -122,6 +123,7 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
         "train_samples": learning_task_of(workload.dataset).train_samples,
         "eval_samples": len(workload.dataset.load(DTYPE_BY_PRECISION[workload.precision]).test_x),
         "steps_per_epoch": workload.steps_per_epoch(worker_count),
+        "evaluate_every": workload.evaluation_schedule(worker_count).samples_between,
         "steps": workload.total_steps(worker_count),
         "workers": worker_count,
     }
@@ -213,7 +215,7 @@ def _predict_phases(
             cost_model,
             plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
             end - first,
-            workload.steps_per_epoch(workers),
+            workload.total_steps(workers) / workload.evaluation_schedule(workers).point_count,
             inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)

@@ -15,6 +15,7 @@ from services.cluster.network import Network
 from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset
+from services.learning.evaluation_schedule import EvaluationSchedule
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
@@ -67,6 +68,7 @@ class Plan(FrozenRecord):
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser  # with the learning rate of the first training phase
+    workload_optimiser: AnyOptimiser  # as declared; the strategy may scale its learning rate
     rate_schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
     clip_norm: float | None = None  # largest norm of the gradient of an update
     batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
@@ -79,6 +81,7 @@ class Plan(FrozenRecord):
     train_samples: int
     eval_samples: int
     steps_per_epoch: int
+    evaluate_every: int  # training samples between two evaluations
     steps: int  # of the whole budget
     parameters: int  # entries of the parameter vector
     vector_bytes: int  # size of the parameter vector
@@ -119,6 +122,11 @@ class Plan(FrozenRecord):
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
+    def needs_gpu(self) -> bool:
+        """Whether a worker of the trial declares `device: cuda`."""
+        return any(node.device == "cuda" for node in self.nodes)
+
+    @property
     def data_order(self) -> DataOrder:
         """Order in which training samples are drawn, by step and rank."""
         return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
@@ -132,6 +140,11 @@ class Plan(FrozenRecord):
         """Return the updater of the parameters in a training phase with the optimiser `phase_optimiser`."""
         arrays = self.model.parameter_layout(learning_task_of(self.dataset).task).array_ranges
         return ParameterUpdater(phase_optimiser, self.rate_schedule, self.sample_budget, self.clip_norm, arrays)
+
+    @property
+    def evaluation_schedule(self) -> EvaluationSchedule:
+        """Steps after which the quality of the model is evaluated."""
+        return EvaluationSchedule(order=self.data_order, epochs=self.epochs, samples_between=self.evaluate_every)
 
     @property
     def dtype(self) -> str:

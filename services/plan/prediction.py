@@ -44,7 +44,7 @@ def predict_phase(
     cost_model: CostModel,
     compute_times: ComputeTimes,
     step_count: int,
-    steps_per_epoch: int,
+    steps_per_evaluation: float,
     cluster_inapplicable_reason: str,
 ) -> PhasePrediction:
     """Return the predicted times of a training phase.
@@ -54,7 +54,7 @@ def predict_phase(
         cost_model: cost model of the planned cluster, without compute times.
         compute_times: compute times of the workers by step, on whole and on smaller batches.
         step_count: number of steps of the phase.
-        steps_per_epoch: number of steps of an epoch.
+        steps_per_evaluation: mean number of steps from one evaluation to the next.
         cluster_inapplicable_reason: why no closed form describes this cluster; empty if closed forms do.
     """
     period = strategy.describe_worker_exchange().exchange_period
@@ -71,7 +71,7 @@ def predict_phase(
     return PhasePrediction(
         on_whole_batches.model_copy(update={"inapplicable_reason": reason}),
         on_all_batches.predict_training_s(
-            step_count, step_count / steps_per_epoch, period, [mean for mean in mean_samples if mean]
+            step_count, step_count / steps_per_evaluation, period, [mean for mean in mean_samples if mean]
         ),
         reason or SHORT_RUN_REASON * (exchange_count < MIN_ASYNCHRONOUS_EXCHANGES),
         compute_times,

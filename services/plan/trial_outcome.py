@@ -79,7 +79,9 @@ class TrialOutcome(FrozenRecord):
     status: str  # success, failed, aborted
     reason: str = ""
     disturbance: str = ""  # how the host disturbed the trial, for example with missed deadlines; empty: not at all
-    timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
+    timings_s: dict[str, float] = Field(
+        default={}
+    )  # wall seconds of the stages up, gate, run and down; `probe` is a part of `gate`
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, LinkShapingRecord] = Field(default={})
     throttling: dict[str, CpuThrottleCounts] = Field(default={})  # nodes in containers

@@ -13,16 +13,19 @@ OPEN_START_GATE_SIGNAL = SIGUSR1
 
 
 @dataclass(frozen=True)
-class EpochReport:
-    """Report that a worker sends to the coordinator after an epoch."""
+class EvaluationPointReport:
+    """Report that a worker sends to the coordinator at an evaluation point.
+
+    An evaluation point follows a step after which quality is evaluated: by default, the last step of an epoch.
+    """
 
     node_name: str
-    epoch: int  # counted from 1
+    number: int  # of the evaluation point, counted from 1
     steps: int  # finished by this worker since the start of the run
     samples: int  # that have contributed to the parameters so far, of all workers together
-    loss_sum: float  # over the worker's samples of this epoch
+    loss_sum: float  # over the worker's samples since the previous evaluation point
     loss_samples: int  # number of these samples
-    parameters: bytes = b""  # after this epoch, from the evaluation worker (rank 0); else empty
+    parameters: bytes = b""  # at this point, from the evaluation worker (rank 0); else empty
     parameters_sha256: str = ""
 
 
@@ -40,9 +43,9 @@ class FinalNodeReport:
 
 @dataclass(frozen=True)
 class StopOrSwitchDecision:
-    """Decision of the coordinator after an epoch: continue, stop or switch strategy.
+    """Decision of the coordinator after an evaluation point: continue, stop or switch strategy.
 
-    The decision applies to the worker that has reported the epoch.
+    The decision applies to the worker that has reported the point.
     """
 
     stop_reason: str = ""  # empty when the worker goes on
@@ -114,8 +117,8 @@ class CoordinatorClient(ABC):
         """
 
     @abstractmethod
-    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        """Report a finished epoch to the coordinator.
+    async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
+        """Report an evaluation point to the coordinator.
 
         The reply is the coordinator's decision to continue, stop or switch strategy.
         """

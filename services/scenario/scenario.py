@@ -149,6 +149,11 @@ class Scenario(FrozenRecord):
         "grpc", description="protocol of bulk messages between nodes: gRPC streams or bare TCP, over the same links"
     )
     events: tuple[AnyDeclaredEvent, ...] = Field((), description="changes of links and workers while a trial runs")
+    missing_gpu: Literal["fail", "skip"] = Field(
+        "fail",
+        description="what happens on a host without a usable GPU to trials with workers of device: cuda. fail: these "
+        "trials fail; skip: they do not run, and the report says so",
+    )
     strict: bool = Field(default=False, description="whether to reject a trial with a property that cannot be enforced")
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
@@ -357,18 +362,32 @@ class Scenario(FrozenRecord):
                 f"least {workers}, or fewer workers"
             )
             yield KeyConflict(("workload", "batch"), message)
+        yield from self._find_too_frequent_evaluations()
         yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()
         yield from self._find_too_slow_workers()
         yield from self._find_events_after_end()
 
+    def _find_too_frequent_evaluations(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if a step would complete several evaluation points; the schedule has one per step."""
+        every, batch = self.workload.evaluate_every, self.workload.global_batch_size(self.cluster.workers)
+        if every is not None and every < batch:
+            message = (
+                f"evaluate_every ({every} samples) is smaller than the global batch ({batch} samples), but an "
+                f"evaluation follows a whole step; use at least {batch}"
+            )
+            yield KeyConflict(("workload", "evaluate_every"), message)
+
     def _collect_scenario_sizes(self) -> ScenarioSizes:
         workers, workload = self.cluster.workers, self.workload
         layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
+        schedule = workload.evaluation_schedule(workers)
         return ScenarioSizes(
             workers=workers,
             steps=workload.total_steps(workers),
             steps_per_epoch=workload.steps_per_epoch(workers),
+            evaluations=schedule.point_count,
+            steps_between_evaluations=schedule.steps_between,
             array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
             has_link_rates=self.cluster.has_link_rate_limits,
             whole_vector_need=workload.whole_vector_need,

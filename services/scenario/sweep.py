@@ -18,9 +18,12 @@ SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, 
 
 WORKERS_KEY_PATH = "cluster.workers"
 KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
-# All but `transport` define the list of trials, so they cannot differ between trials. `transport` is a choice for this
-# host, not a property of the cluster.
-UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "attempts", "transport", "published"}
+# All but the last line define the list of trials, so they cannot differ between trials. The last line has choices for
+# this host, which are no properties of the cluster.
+UNSWEEPABLE_KEY_PATHS = {
+    *("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published"),
+    *("transport", "missing_gpu"),
+}
 
 
 class SweepAxis(FrozenRecord):

@@ -26,7 +26,7 @@ def metric_names_of_loss(loss: LossName) -> tuple[str, ...]:
 class QualityTarget(FrozenRecord):
     """Quality of the model at which training counts as done.
 
-    It is measured on the evaluation set at the end of each epoch.
+    It is measured on the evaluation set at the end of each epoch, or every `evaluate_every` samples.
     """
 
     metric: MetricName = Field(

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
+from services.learning.evaluation_schedule import EvaluationSchedule
 from services.learning.models import AnyModel, model_kinds_for_loss
 from services.learning.optimisers import AnyOptimiser
 from services.learning.schedules import AnySchedule, ConstantSchedule, TrainingBudget
@@ -54,6 +55,11 @@ class Workload(FrozenRecord):
     batch: PositiveInt | None = Field(None, description="samples per step of all workers together: strong scaling")
     batch_per_worker: PositiveInt | None = Field(None, description="samples per step and worker: weak scaling")
     epochs: PositiveInt = Field(10, description="training budget: largest number of passes over the training set")
+    evaluate_every: PositiveInt | None = Field(
+        None,
+        description="training samples between two evaluations of the model, rounded up to whole steps; default: one "
+        "epoch. The end of the budget is always evaluated",
+    )
     target: QualityTarget | None = Field(None, description="quality at which training counts as done")
     stop: Literal["target", "budget"] = Field("target", description="training ends at the target, or after all epochs")
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
@@ -76,6 +82,12 @@ class Workload(FrozenRecord):
                     f"use at most {train_samples}"
                 )
                 yield KeyConflict((key,), message)
+        if (self.evaluate_every or 0) > self.epochs * train_samples:
+            message = (
+                f"evaluate_every ({self.evaluate_every:,} samples) is longer than the run ({self.epochs:,} epochs of "
+                f"{train_samples:,} samples); use at most {self.epochs * train_samples:,}"
+            )
+            yield KeyConflict(("evaluate_every",), message)
         if task.loss not in self.model.supported_losses:
             message = (
                 f"{self.model.kind} cannot learn the task of dataset {self.dataset.kind}, whose loss is {task.loss}; "
@@ -125,6 +137,12 @@ class Workload(FrozenRecord):
     def total_steps(self, worker_count: int) -> int:
         """Return the number of training steps in all epochs of the training budget."""
         return self.epochs * self.steps_per_epoch(worker_count)
+
+    def evaluation_schedule(self, worker_count: int) -> EvaluationSchedule:
+        """Return the steps after which the model is evaluated."""
+        train_samples = learning_task_of(self.dataset).train_samples
+        order = DataOrder(samples=train_samples, batch=self.global_batch_size(worker_count), seed=0)
+        return EvaluationSchedule(order=order, epochs=self.epochs, samples_between=self.evaluate_every or train_samples)
 
 
 class LearningTaskAndTrainSize(NamedTuple):

@@ -49,6 +49,8 @@ class ScenarioSizes:
     workers: int
     steps: int  # of the whole budget
     steps_per_epoch: int
+    evaluations: int  # of the whole budget
+    steps_between_evaluations: int  # divides the number of steps before every evaluation
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
     whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone

@@ -124,7 +124,7 @@ class StepTimePrediction(FrozenRecord):
     steps_s: tuple[float, ...] = ()  # step time of each worker by rank in asynchronous training; else empty
     counted: float = 1.0  # share of the computed gradients that go into updates; the rest is dropped
     inapplicable_reason: str = ""  # why the formula does not describe the step; empty: it does
-    epoch_start_delay_s: float = 0.0  # by which the first exchange of an epoch ends later than the others
+    epoch_start_delay_s: float = 0.0  # by which the first exchange after an evaluation ends later than the others
 
     @property
     def step_s(self) -> float:
@@ -163,7 +163,7 @@ class StepTimePrediction(FrozenRecord):
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
     def predict_training_s(
-        self, step_count: int, epoch_count: float, steps_per_exchange: int, mean_samples_by_worker: Sequence[float]
+        self, step_count: int, evaluation_count: float, steps_per_exchange: int, mean_samples_by_worker: Sequence[float]
     ) -> float:
         """Return the predicted seconds of a whole training phase, given its number of steps.
 
@@ -171,14 +171,14 @@ class StepTimePrediction(FrozenRecord):
 
         Args:
             step_count: number of steps of the phase.
-            epoch_count: number of epochs of the phase.
+            evaluation_count: number of evaluations of the phase, after each of which all workers start together.
             steps_per_exchange: steps from one exchange to the next; the last exchange may follow fewer steps.
             mean_samples_by_worker: mean number of samples that a worker computes in a step, by rank.
         """
         if not self.steps_s:
             exchange_count = ceil(step_count / steps_per_exchange)
             seconds = step_count * self.compute_s + exchange_count * steps_per_exchange * self.exchange_s
-            return (seconds + epoch_count * self.epoch_start_delay_s) / self.counted
+            return (seconds + evaluation_count * self.epoch_start_delay_s) / self.counted
         if not all(self.steps_s):
             return 0.0
         rates = (samples / step_s for samples, step_s in zip(mean_samples_by_worker, self.steps_s, strict=True))

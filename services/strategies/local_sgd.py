@@ -36,13 +36,16 @@ from services.strategies.cost_model import CostModel, StepTimePrediction
 class LocalSgd(SinglePhaseStrategy):
     """Local SGD: one all-reduce of the parameters every `period` steps.
 
-    The period divides the steps of an epoch, so all workers hold the same parameters whenever quality is measured. With
-    a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and all workers
-    have equal shares of a batch. The workers' optimiser states are not averaged.
+    The period divides the steps between two evaluations, so all workers hold the same parameters whenever quality is
+    measured. With a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and
+    all workers have equal shares of a batch. The workers' optimiser states are not averaged.
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
-    period: PositiveInt = Field(description="local steps between two exchanges; must divide the steps of an epoch")
+    period: PositiveInt = Field(
+        description="local steps between two exchanges; must divide the steps between two evaluations, by default the "
+        "steps of an epoch"
+    )
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
@@ -53,10 +56,16 @@ class LocalSgd(SinglePhaseStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
-        steps = scenario_sizes.steps_per_epoch
+        steps = scenario_sizes.steps_between_evaluations
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
-            why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
+            if steps == scenario_sizes.steps_per_epoch:
+                why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
+            else:
+                why = (
+                    f"period {self.period} does not divide the number of steps before every evaluation (their greatest "
+                    f"common divisor is {steps}); use one of {divisors}, or another workload.evaluate_every"
+                )
             yield KeyConflict(("period",), why)
 
     def resolve_auto_collective(

@@ -121,7 +121,7 @@ class ServerStepTimeModel:
         Args:
             compute_s: predicted compute time of a step.
             exchange_s: predicted exchange time of a step in which all pushes begin together.
-            head_start_s: seconds by which a worker starts before the next one; 0 in the first step of an epoch.
+            head_start_s: seconds by which a worker starts before the next one; 0 in the first step after an evaluation.
         """
         cost, workers = self.cost_model, len(self.cost_model.workers)
         push_link, push_s = self._busiest_link(self._worker_push_flows)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"5\n\x0bJoinRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x1b\n\x08RunStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"-\n\nStepReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\t\n\x07StepAck\"7\n\x0c\x45ventRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x14\n\x0c\x65vent_number\x18\x02 \x01(\r\"\x1d\n\nEventStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"\xa6\x01\n\x0b\x45pochReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\"N\n\x0bRunDecision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x02 \x01(\t\x12\x1c\n\x14must_switch_strategy\x18\x03 \x01(\x08\" \n\x0bWaitRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"2\n\x12StrategySwitchCall\x12\x1c\n\x14must_switch_strategy\x18\x01 \x01(\x08\"\xd0\x01\n\x13StrategySwitchState\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x11\n\tnext_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x16\n\x0eparams_digests\x18\x07 \x03(\t\x12\x15\n\rstate_digests\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x11\n\tis_server\x18\n \x01(\x08\"\x85\x01\n\x16StrategySwitchDecision\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x62ort_reason\x18\x02 \x01(\t\x12\x12\n\nfirst_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"W\n\x0cLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\n\n\x08LeaveAck2\xb1\x04\n\x07\x43ontrol\x12\x37\n\x04Join\x12\x18.ensayo.wire.JoinRequest\x1a\x15.ensayo.wire.RunStart\x12;\n\nReportStep\x12\x17.ensayo.wire.StepReport\x1a\x14.ensayo.wire.StepAck\x12@\n\nAwaitEvent\x12\x19.ensayo.wire.EventRequest\x1a\x17.ensayo.wire.EventStart\x12\x41\n\x0bReportEpoch\x12\x18.ensayo.wire.EpochReport\x1a\x18.ensayo.wire.RunDecision\x12P\n\x13\x41waitStrategySwitch\x12\x18.ensayo.wire.WaitRequest\x1a\x1f.ensayo.wire.StrategySwitchCall\x12]\n\x14ReportStrategySwitch\x12 .ensayo.wire.StrategySwitchState\x1a#.ensayo.wire.StrategySwitchDecision\x12?\n\tAwaitStop\x12\x18.ensayo.wire.WaitRequest\x1a\x18.ensayo.wire.RunDecision\x12\x39\n\x05Leave\x12\x19.ensayo.wire.LeaveRequest\x1a\x15.ensayo.wire.LeaveAckb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"5\n\x0bJoinRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x1b\n\x08RunStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"-\n\nStepReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\t\n\x07StepAck\"7\n\x0c\x45ventRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x14\n\x0c\x65vent_number\x18\x02 \x01(\r\"\x1d\n\nEventStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"\xb1\x01\n\x15\x45valuationPointReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\"N\n\x0bRunDecision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x02 \x01(\t\x12\x1c\n\x14must_switch_strategy\x18\x03 \x01(\x08\" \n\x0bWaitRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"2\n\x12StrategySwitchCall\x12\x1c\n\x14must_switch_strategy\x18\x01 \x01(\x08\"\xd0\x01\n\x13StrategySwitchState\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x11\n\tnext_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x16\n\x0eparams_digests\x18\x07 \x03(\t\x12\x15\n\rstate_digests\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x11\n\tis_server\x18\n \x01(\x08\"\x85\x01\n\x16StrategySwitchDecision\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x62ort_reason\x18\x02 \x01(\t\x12\x12\n\nfirst_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"W\n\x0cLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\n\n\x08LeaveAck2\xc5\x04\n\x07\x43ontrol\x12\x37\n\x04Join\x12\x18.ensayo.wire.JoinRequest\x1a\x15.ensayo.wire.RunStart\x12;\n\nReportStep\x12\x17.ensayo.wire.StepReport\x1a\x14.ensayo.wire.StepAck\x12@\n\nAwaitEvent\x12\x19.ensayo.wire.EventRequest\x1a\x17.ensayo.wire.EventStart\x12U\n\x15ReportEvaluationPoint\x12\".ensayo.wire.EvaluationPointReport\x1a\x18.ensayo.wire.RunDecision\x12P\n\x13\x41waitStrategySwitch\x12\x18.ensayo.wire.WaitRequest\x1a\x1f.ensayo.wire.StrategySwitchCall\x12]\n\x14ReportStrategySwitch\x12 .ensayo.wire.StrategySwitchState\x1a#.ensayo.wire.StrategySwitchDecision\x12?\n\tAwaitStop\x12\x18.ensayo.wire.WaitRequest\x1a\x18.ensayo.wire.RunDecision\x12\x39\n\x05Leave\x12\x19.ensayo.wire.LeaveRequest\x1a\x15.ensayo.wire.LeaveAckb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,22 +43,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTREQUEST']._serialized_end=241
   _globals['_EVENTSTART']._serialized_start=243
   _globals['_EVENTSTART']._serialized_end=272
-  _globals['_EPOCHREPORT']._serialized_start=275
-  _globals['_EPOCHREPORT']._serialized_end=441
-  _globals['_RUNDECISION']._serialized_start=443
-  _globals['_RUNDECISION']._serialized_end=521
-  _globals['_WAITREQUEST']._serialized_start=523
-  _globals['_WAITREQUEST']._serialized_end=555
-  _globals['_STRATEGYSWITCHCALL']._serialized_start=557
-  _globals['_STRATEGYSWITCHCALL']._serialized_end=607
-  _globals['_STRATEGYSWITCHSTATE']._serialized_start=610
-  _globals['_STRATEGYSWITCHSTATE']._serialized_end=818
-  _globals['_STRATEGYSWITCHDECISION']._serialized_start=821
-  _globals['_STRATEGYSWITCHDECISION']._serialized_end=954
-  _globals['_LEAVEREQUEST']._serialized_start=956
-  _globals['_LEAVEREQUEST']._serialized_end=1043
-  _globals['_LEAVEACK']._serialized_start=1045
-  _globals['_LEAVEACK']._serialized_end=1055
-  _globals['_CONTROL']._serialized_start=1058
-  _globals['_CONTROL']._serialized_end=1619
+  _globals['_EVALUATIONPOINTREPORT']._serialized_start=275
+  _globals['_EVALUATIONPOINTREPORT']._serialized_end=452
+  _globals['_RUNDECISION']._serialized_start=454
+  _globals['_RUNDECISION']._serialized_end=532
+  _globals['_WAITREQUEST']._serialized_start=534
+  _globals['_WAITREQUEST']._serialized_end=566
+  _globals['_STRATEGYSWITCHCALL']._serialized_start=568
+  _globals['_STRATEGYSWITCHCALL']._serialized_end=618
+  _globals['_STRATEGYSWITCHSTATE']._serialized_start=621
+  _globals['_STRATEGYSWITCHSTATE']._serialized_end=829
+  _globals['_STRATEGYSWITCHDECISION']._serialized_start=832
+  _globals['_STRATEGYSWITCHDECISION']._serialized_end=965
+  _globals['_LEAVEREQUEST']._serialized_start=967
+  _globals['_LEAVEREQUEST']._serialized_end=1054
+  _globals['_LEAVEACK']._serialized_start=1056
+  _globals['_LEAVEACK']._serialized_end=1066
+  _globals['_CONTROL']._serialized_start=1069
+  _globals['_CONTROL']._serialized_end=1650
 # @@protoc_insertion_point(module_scope)

@@ -46,10 +46,10 @@ class EventStart(_message.Message):
     start_s: float
     def __init__(self, start_s: _Optional[float] = ...) -> None: ...
 
-class EpochReport(_message.Message):
-    __slots__ = ("node_name", "epoch", "steps", "samples", "loss_sum", "loss_samples", "parameters", "parameters_sha256")
+class EvaluationPointReport(_message.Message):
+    __slots__ = ("node_name", "number", "steps", "samples", "loss_sum", "loss_samples", "parameters", "parameters_sha256")
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOSS_SUM_FIELD_NUMBER: _ClassVar[int]
@@ -57,14 +57,14 @@ class EpochReport(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_SHA256_FIELD_NUMBER: _ClassVar[int]
     node_name: str
-    epoch: int
+    number: int
     steps: int
     samples: int
     loss_sum: float
     loss_samples: int
     parameters: bytes
     parameters_sha256: str
-    def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., loss_sum: _Optional[float] = ..., loss_samples: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameters_sha256: _Optional[str] = ...) -> None: ...
+    def __init__(self, node_name: _Optional[str] = ..., number: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., loss_sum: _Optional[float] = ..., loss_samples: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameters_sha256: _Optional[str] = ...) -> None: ...
 
 class RunDecision(_message.Message):
     __slots__ = ("stop", "stop_reason", "must_switch_strategy")

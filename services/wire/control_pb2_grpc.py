@@ -52,9 +52,9 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.EventRequest.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.EventStart.FromString,
                 _registered_method=True)
-        self.ReportEpoch = channel.unary_unary(
-                '/ensayo.wire.Control/ReportEpoch',
-                request_serializer=services_dot_wire_dot_control__pb2.EpochReport.SerializeToString,
+        self.ReportEvaluationPoint = channel.unary_unary(
+                '/ensayo.wire.Control/ReportEvaluationPoint',
+                request_serializer=services_dot_wire_dot_control__pb2.EvaluationPointReport.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.RunDecision.FromString,
                 _registered_method=True)
         self.AwaitStrategySwitch = channel.unary_unary(
@@ -107,8 +107,8 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReportEpoch(self, request, context):
-        """A worker has finished an epoch. The reply is sent when the coordinator has decided whether the worker goes on.
+    def ReportEvaluationPoint(self, request, context):
+        """A worker has finished the steps before an evaluation. The reply is sent when the coordinator has decided whether the worker goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,9 +162,9 @@ def add_ControlServicer_to_server(servicer, server):
                     request_deserializer=services_dot_wire_dot_control__pb2.EventRequest.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.EventStart.SerializeToString,
             ),
-            'ReportEpoch': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReportEpoch,
-                    request_deserializer=services_dot_wire_dot_control__pb2.EpochReport.FromString,
+            'ReportEvaluationPoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEvaluationPoint,
+                    request_deserializer=services_dot_wire_dot_control__pb2.EvaluationPointReport.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.RunDecision.SerializeToString,
             ),
             'AwaitStrategySwitch': grpc.unary_unary_rpc_method_handler(
@@ -283,7 +283,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def ReportEpoch(request,
+    def ReportEvaluationPoint(request,
             target,
             options=(),
             channel_credentials=None,
@@ -296,8 +296,8 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/ReportEpoch',
-            services_dot_wire_dot_control__pb2.EpochReport.SerializeToString,
+            '/ensayo.wire.Control/ReportEvaluationPoint',
+            services_dot_wire_dot_control__pb2.EvaluationPointReport.SerializeToString,
             services_dot_wire_dot_control__pb2.RunDecision.FromString,
             options,
             channel_credentials,

@@ -8,14 +8,13 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import ceil
 
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
 from services.learning.randomness import BatchRandomness
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
-from services.runtime.control import CoordinatorClient, EpochReport, StopOrSwitchDecision
+from services.runtime.control import CoordinatorClient, EvaluationPointReport, StopOrSwitchDecision
 from services.runtime.device import VectorPart
 from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
@@ -31,7 +30,7 @@ WARM_UP_GRADIENTS = 3
 class LossAndStepCounters:
     """Counters of one worker: losses, steps and compute deadlines.
 
-    Losses are those of the current epoch. Steps and compute deadlines are those of the whole run.
+    Losses are those since the last evaluation point. Steps and compute deadlines are those of the whole run.
     """
 
     loss_sum: float = 0.0
@@ -48,8 +47,8 @@ class LossAndStepCounters:
         self.loss_sum += mean_loss * sample_count
         self.loss_samples += sample_count
 
-    def make_next_epoch_counters(self) -> "LossAndStepCounters":
-        """Return counters for the next epoch: losses start at zero.
+    def without_losses(self) -> "LossAndStepCounters":
+        """Return counters whose losses start at zero.
 
         Steps and compute deadlines keep their counts.
         """
@@ -129,7 +128,7 @@ class WorkerRuntime:
         step_log = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
         stop_task = asyncio.create_task(self._await_run_stop())
         switch_task = asyncio.create_task(self._await_strategy_switch())
-        step = 0
+        evaluations, step = self.plan.evaluation_schedule, 0
         while True:
             if self._is_strategy_switch_due(step, result) or (switch_task.done() and switch_task.result()):
                 step, result = await self._switch_strategy(step, result)
@@ -138,11 +137,11 @@ class WorkerRuntime:
             result = await self._run_training_step(step, result.params, result.state, step_log)
             step += 1
             is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
-            if is_over or step % self.plan.steps_per_epoch == 0:
-                verdict = await self._report_epoch_end(step, result)
-                if verdict.stop_reason:
+            if is_over or evaluations.is_due_after(step):
+                decision = await self._report_evaluation_point(step, result)
+                if decision.stop_reason:
                     break
-                if verdict.must_switch_strategy:
+                if decision.must_switch_strategy:
                     step, result = await self._switch_strategy(step, result)
         step_log.flush()
         await self._leave_training_phase(step, result)
@@ -208,7 +207,7 @@ class WorkerRuntime:
     async def _await_run_stop(self) -> None:
         """Wait until the coordinator stops the run.
 
-        This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
+        This never returns if all phases are synchronous: there the reply at an evaluation point stops the worker.
         """
         if all(phase.describe_worker_exchange().is_synchronous for phase in self.plan.strategy.training_phases()):
             await asyncio.Event().wait()
@@ -217,8 +216,8 @@ class WorkerRuntime:
     async def _await_strategy_switch(self) -> bool:
         """Wait until the coordinator starts a strategy switch.
 
-        Return false if the run ends without one. This never returns in a synchronous phase: there the reply to the end
-        of an epoch calls the worker.
+        Return false if the run ends without one. This never returns in a synchronous phase: there the reply at an
+        evaluation point calls the worker.
         """
         if self.strategy_switch is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
@@ -344,8 +343,10 @@ class WorkerRuntime:
     def _make_step_timer(self) -> StepTimer:
         return StepTimer(self.clock, self.algorithm_context.device.synchronize)
 
-    async def _report_epoch_end(self, finished_step_count: int, last_step_result: StepResult) -> StopOrSwitchDecision:
-        """Report the end of an epoch to the coordinator.
+    async def _report_evaluation_point(
+        self, finished_step_count: int, last_step_result: StepResult
+    ) -> StopOrSwitchDecision:
+        """Report an evaluation point to the coordinator.
 
         The coordinator's reply is to continue, stop or switch the strategy.
         """
@@ -355,11 +356,11 @@ class WorkerRuntime:
         digest = _vector_sha256(params)
         if self.phase.is_synchronous:
             self.log.log_event("node_hash", digest, step=finished_step_count)
-        tally, self.counters = self.counters, self.counters.make_next_epoch_counters()
-        return await self.control.report_epoch(
-            EpochReport(
+        tally, self.counters = self.counters, self.counters.without_losses()
+        return await self.control.report_evaluation_point(
+            EvaluationPointReport(
                 node_name=self.node.name,
-                epoch=ceil(finished_step_count / self.plan.steps_per_epoch),
+                number=self.plan.evaluation_schedule.point_number(finished_step_count),
                 steps=finished_step_count,
                 samples=last_step_result.samples or self._sample_count_before_step(finished_step_count),
                 loss_sum=tally.loss_sum,

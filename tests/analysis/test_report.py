@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import ensayo
 from analysis.checks import CHECKS
 from analysis.comparison import run_changes as compare
 from analysis.mlperf import CHECKER_RULES_PATH
@@ -22,6 +23,7 @@ from analysis.results.analyse_run import analyse_run
 from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
+ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +248,38 @@ def test_an_aborted_run_must_give_its_reason(reported_run: RunFolder, tmp_path: 
     )
 
     assert checker(aborted, tmp_path).returncode == code
+
+
+@pytest.fixture(scope="module")
+def block_log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Merged log of an asynchronous trial that was evaluated every 480 samples."""
+    settings = {"workload.evaluate_every": 480, "workload.epochs": 1, "strategies": {"asp": ASP}}
+    run = ensayo.rehearse("smoke", "simulated", tmp_path_factory.mktemp("runs"), settings)
+    (trial,) = RunFolder(run.folder).trial_folders
+    return trial.merged_log_path.read_text()
+
+
+def test_mlcommons_checker_accepts_blocks_of_samples_instead_of_epochs(block_log: str, tmp_path: Path) -> None:
+    """As of MLPerf's benchmarks that are evaluated every few samples."""
+    result = tmp_path / "result.txt"
+    result.write_text(block_log)
+
+    assert block_log.count('"block_stop"') > 2
+    assert "epoch_start" not in block_log
+    assert checker(result, tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("lost", ["block_start", "block_stop"])
+def test_mlcommons_checker_rejects_a_log_without_a_boundary_of_its_blocks(
+    block_log: str, tmp_path: Path, lost: str
+) -> None:
+    """A lost line must not pass as a long block."""
+    lines = block_log.splitlines(keepends=True)
+    first = next(number for number, text in enumerate(lines) if f'"key": "{lost}"' in text)
+    result = tmp_path / "result.txt"
+    result.write_text("".join(lines[:first] + lines[first + 1 :]))
+
+    assert checker(result, tmp_path).returncode == 1
 
 
 def checker(result: Path, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -83,6 +83,23 @@ def test_three_workers_get_the_result_of_one_worker_with_the_whole_batch(
 
 
 @pytest.mark.slow_where(engine=["docker"])
+def test_evaluations_follow_the_same_samples_on_every_engine(
+    run_trial: RunTrial, laws_scenario: Path, engine: str
+) -> None:
+    """Steps of 13 samples, in each epoch one of 2: every 30 samples are complete after 39, 65, 93, … samples."""
+    real, simulated = (
+        run_trial(name, laws_scenario, "ring", workload__evaluate_every="30") for name in (engine, "simulated")
+    )
+
+    actual, expected = (
+        [(event["metadata"]["samples_count"], event["value"]) for event in trial.events("coordinator", "eval_metrics")]
+        for trial in (real, simulated)
+    )
+    assert actual == expected
+    assert [samples for samples, _ in actual] == [39, 65, 93, 132, 158, 186, 212, 240]
+
+
+@pytest.mark.slow_where(engine=["docker"])
 def test_the_mean_staleness_of_asynchronous_gradients_is_the_number_of_peers(
     run_trial: RunTrial, laws_scenario: Path, engine: str
 ) -> None:

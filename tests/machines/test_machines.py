@@ -26,7 +26,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
 )
 from services.ps_shard.machine import ShardStateMachine, WorkerPush
-from services.runtime.control import EpochReport, SwitchStageReport
+from services.runtime.control import EvaluationPointReport, SwitchStageReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
@@ -50,27 +50,29 @@ def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> ShardS
     )
 
 
-def new_run(workers: int, epochs: int, *, synchronous: bool, at_least: float | None = None) -> RunStateMachine:
+def new_run(workers: int, points: int, *, synchronous: bool, at_least: float | None = None) -> RunStateMachine:
     names = tuple(f"worker-{rank}" for rank in range(workers))
     target = None if at_least is None else QualityTarget(metric="accuracy", at_least=at_least)
-    return RunStateMachine(frozenset({*names, "server-0"}), names, epochs, synchronous, target, "the plan")
+    return RunStateMachine(frozenset({*names, "server-0"}), names, points, synchronous, target, "the plan")
 
 
 def push(shard: ShardStateMachine, now: float = 0.0, **fields: Any) -> list[Any]:
     return shard.handle_push(WorkerPush(**fields), now)
 
 
-def epoch_ended(run: RunStateMachine, node: str, number: int) -> list[Any]:
-    return run.handle_epoch_end(epoch_report(node, number))
+def point_reached(run: RunStateMachine, node: str, number: int) -> list[Any]:
+    return run.handle_evaluation_point(point_report(node, number))
 
 
 def evaluated(run: RunStateMachine, number: int, accuracy: float) -> list[Any]:
-    return run.handle_evaluation(epoch_report("worker-0", number), {"accuracy": accuracy})
+    return run.handle_evaluation(point_report("worker-0", number), {"accuracy": accuracy})
 
 
-def epoch_report(node: str, number: int) -> EpochReport:
-    """Return a report with ten steps and 100 samples per epoch; the mean loss is the number of the epoch."""
-    return EpochReport(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
+def point_report(node: str, number: int) -> EvaluationPointReport:
+    """Return a report with ten steps and 100 samples per point; the mean loss is the number of the point."""
+    return EvaluationPointReport(
+        node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50
+    )
 
 
 def new_switch(workers: int, before: str, after: str) -> StrategySwitchStateMachine:
@@ -106,7 +108,7 @@ COMMANDS: dict[str, Callable[..., list[Any]]] = {
     "left": lambda machine, member: machine.handle_leave(member),  # the rank of a worker, or the name of a node
     "joined": lambda machine, node, plan="the plan": machine.handle_join(node, plan),
     "gate_opened": lambda machine: machine.handle_start_gate_open(),
-    "epoch_ended": epoch_ended,
+    "point_reached": point_reached,
     "evaluated": evaluated,
     "state_reported": state_reported,
     "abort": lambda machine, reason: machine.abort(reason),
@@ -144,10 +146,10 @@ def _output_lines(run_command: Callable[[], list[Any]]) -> Iterator[str]:
 
 
 def _action_text(action: Any) -> str:
-    """Return the text of an action; an epoch report is shortened to its node and epoch."""
+    """Return the text of an action; a worker's report is shortened to its node and number."""
     text = repr(action)
-    if (report := getattr(action, "epoch", None)) and isinstance(report, EpochReport):
-        text = text.replace(repr(report), f"{report.node_name} {report.epoch}")
+    if (report := getattr(action, "report", None)) and isinstance(report, EvaluationPointReport):
+        text = text.replace(repr(report), f"{report.node_name} {report.number}")
     return text
 
 

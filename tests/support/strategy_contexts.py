@@ -5,7 +5,15 @@ from services.strategies import ScenarioSizes, Strategy
 
 def context(workers: int) -> ScenarioSizes:
     """Return the properties of a scenario with `workers` workers that fits every strategy with a period of one step."""
-    return ScenarioSizes(workers=workers, steps=100, steps_per_epoch=10, array_sizes=(1000,), has_link_rates=True)
+    return ScenarioSizes(
+        workers=workers,
+        steps=100,
+        steps_per_epoch=10,
+        evaluations=10,
+        steps_between_evaluations=10,
+        array_sizes=(1000,),
+        has_link_rates=True,
+    )
 
 
 def fits(strategy: Strategy, workers: int) -> bool:

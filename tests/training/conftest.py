@@ -14,7 +14,7 @@ from services.cluster.addresses import DummyAddresses
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.control import EpochReport, FinalNodeReport
+from services.runtime.control import EvaluationPointReport, FinalNodeReport
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.schema.arrays import HostArray
@@ -90,19 +90,19 @@ def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
 def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
     """Simulate one strategy on a small regression: `simulate(strategy, workers, **workload, cluster=…)`."""
     trials: list[SimulatedTrial] = []
-    report_epoch, leave = CoordinatorRuntime.report_epoch, CoordinatorRuntime.leave
+    report_evaluation_point, leave = CoordinatorRuntime.report_evaluation_point, CoordinatorRuntime.leave
 
-    async def record_epoch(runtime: CoordinatorRuntime, epoch: EpochReport) -> str:
-        if epoch.parameters:
-            trials[-1].epoch_params.append(np.frombuffer(epoch.parameters, runtime.plan.dtype))
-        return await report_epoch(runtime, epoch)
+    async def record_point(runtime: CoordinatorRuntime, report: EvaluationPointReport) -> str:
+        if report.parameters:
+            trials[-1].epoch_params.append(np.frombuffer(report.parameters, runtime.plan.dtype))
+        return await report_evaluation_point(runtime, report)
 
     async def record_final(runtime: CoordinatorRuntime, node: str, final: FinalNodeReport) -> None:
         if final.parameters:
             trials[-1].final_shards[node] = final.parameters
         await leave(runtime, node, final)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_epoch", record_epoch)
+    monkeypatch.setattr(CoordinatorRuntime, "report_evaluation_point", record_point)
     monkeypatch.setattr(CoordinatorRuntime, "leave", record_final)
 
     def run(

@@ -112,9 +112,10 @@ def workload(case: str) -> Workload:
 
 
 def settings_of(case: str) -> dict[str, Any]:
-    """Return all settings that determine the curve of a case."""
+    """Return all settings that determine the curve of a case; evaluations do not change training."""
     workers, _ = CASES[case]
-    return {"workers": workers, "seed": SEED, "steps": STEPS, **workload(case).model_dump(mode="json")}
+    settings = workload(case).model_dump(mode="json", exclude={"evaluate_every"})
+    return {"workers": workers, "seed": SEED, "steps": STEPS, **settings}
 
 
 def initial_data(case: str) -> dict[str, HostArray]:

@@ -38,6 +38,7 @@ from services.schema.component import FrozenRecord
 
 DATA_PORT, CONTROL_PORT = 7000, 7001
 UNPRIVILEGED_USER = "10001:10001"  # uid:gid of the nodes when the runner is root
+NO_GPU_RUNTIME = "Docker has no runtime nvidia"
 START_INTERVAL_API_VERSION = (1, 44)  # first version of Docker's API with the health check option start_interval
 
 
@@ -86,6 +87,11 @@ class DockerEngine(TrialEngine):
         compose = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)  # noqa: S607
         return None if compose.returncode == 0 else "the Docker Compose plug-in (`docker compose`) is not installed"
 
+    def missing_gpu_reason(self) -> str | None:
+        """Return why containers have no GPU on this host; None if they have one."""
+        with closing(docker.from_env()) as client:
+            return None if _has_gpu_runtime(client) else NO_GPU_RUNTIME
+
     def prepare(self, preparation_observer: EnginePreparationObserver) -> None:
         """Build the CPU image of the nodes, unless it exists.
 
@@ -120,7 +126,7 @@ class DockerEngine(TrialEngine):
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run one trial in containers; see `TrialEngine.run_trial`."""
-        if any(node.device == "cuda" for node in plan.nodes):
+        if plan.needs_gpu:
             self.images["cuda"] = build_node_image("cuda", self._report_preparation)  # immediate once the image exists
         mechanisms = self.choose_shaping_mechanisms(plan)
         if "transport" in (mechanisms.delay, mechanisms.loss):
@@ -175,7 +181,7 @@ def read_host_properties(
     """
     version = tuple(int(part) for part in client.version()["ApiVersion"].split("."))
     user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER
-    has_gpu = "nvidia" in client.info().get("Runtimes", {}) and _has_image(client, image_by_device["cuda"])
+    has_gpu = _has_gpu_runtime(client) and _has_image(client, image_by_device["cuda"])
     supports_start_interval = version >= START_INTERVAL_API_VERSION
     return DockerHostProperties(image_by_device, secrets_folder, user, has_gpu, supports_start_interval)
 
@@ -190,6 +196,10 @@ def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:
         uid, gid = (int(part) for part in uid_and_gid.split(":"))
         for path in (secrets_folder, *secrets_folder.rglob("*")):
             os.chown(path, uid, gid)
+
+
+def _has_gpu_runtime(docker_client: docker.DockerClient) -> bool:
+    return "nvidia" in docker_client.info().get("Runtimes", {})
 
 
 def _has_image(docker_client: docker.DockerClient, image_tag: str) -> bool:

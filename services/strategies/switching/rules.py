@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 from pydantic import Field, PositiveInt, model_validator
 
 from services.schema.component import ScenarioComponent
+from services.strategies.base import ScenarioSizes
 
 MIN_DIVISOR = sys.float_info.min  # smallest divisor of a relative change: a loss may be 0
 LossSource: TypeAlias = Literal["validation", "train"]
@@ -26,7 +27,8 @@ USE_NEVER = "or kind: never for a run without a switch"
 class LossEvaluation:
     """Point of a training run at which losses are measured.
 
-    At this point the switch rule decides whether to switch the strategy.
+    At this point the switch rule decides whether to switch the strategy. Each evaluation of the model is a point: by
+    default one per epoch, otherwise one per `evaluate_every` samples.
     """
 
     number: int  # from 1
@@ -86,8 +88,8 @@ class SwitchRule(ScenarioComponent):
         """
         return None
 
-    def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """Return a key of this rule that does not fit the number of training steps.
+    def switch_time_conflict(self, scenario_sizes: ScenarioSizes) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
+        """Return a key of this rule that does not fit the number of training steps or of evaluations.
 
         Also return the reason. Return None if all keys fit.
         """
@@ -111,17 +113,21 @@ class PlateauRule(SwitchRule):
     """
 
     kind: Literal["plateau"] = "plateau"
-    window: int = Field(6, ge=2, description="number of last losses compared; one more than the changes averaged")
+    window: int = Field(
+        6, ge=2, description="number of last evaluations whose losses are compared; one more than the changes averaged"
+    )
     threshold: float = Field(0.01, gt=0, description="mean relative change of the loss up to which the rule fires")
     loss: LossSource = Field(
-        "validation", description="loss of the held-out samples (validation), or mean training loss of an epoch (train)"
+        "validation",
+        description="loss of the held-out samples (validation), or mean training loss since the last evaluation "
+        "(train); by default, one epoch",
     )
     aggregate: Literal["mean", "max"] = Field(
         "mean", description="aggregation of the workers' training losses: mean over all samples or maximum over workers"
     )
-    min_points: PositiveInt = Field(6, description="number of evaluation points before which the rule never fires")
+    min_points: PositiveInt = Field(6, description="number of evaluations before which the rule never fires")
     force_at: PositiveInt | None = Field(
-        None, description="number of the evaluation point at which the rule fires whatever the losses are"
+        None, description="number of the evaluation at which the rule fires whatever the losses are"
     )
     abort_after: PositiveInt = Field(3, description="number of infinite or NaN losses after which the run is aborted")
 
@@ -129,16 +135,17 @@ class PlateauRule(SwitchRule):
     def watched_loss_source(self) -> LossSource:
         return self.loss
 
-    def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the conflict of the key `force_at` with the number of epochs.
+    def switch_time_conflict(self, scenario_sizes: ScenarioSizes) -> tuple[str, str] | None:
+        """Return the conflict of the key `force_at` with the number of evaluations.
 
-        Return the key and the reason if `force_at` is not before the last epoch, else None.
+        Return the key and the reason if `force_at` is not before the last evaluation, else None.
         """
-        epochs = total_steps // steps_per_epoch
-        if self.force_at is None or self.force_at < epochs:
+        evaluations = scenario_sizes.evaluations
+        if self.force_at is None or self.force_at < evaluations:
             return None
-        smaller = f"use at most {epochs - 1}" if epochs > 1 else "declare more epochs"
-        count = f"{epochs} epoch{'s' * (epochs != 1)}"
+        smaller = f"use at most {evaluations - 1}" if evaluations > 1 else "declare more epochs"
+        noun = "epoch" if evaluations * scenario_sizes.steps_per_epoch == scenario_sizes.steps else "evaluation"
+        count = f"{evaluations} {noun}{'s' * (evaluations != 1)}"
         return "force_at", f"force_at {self.force_at} is too late: the run has {count}; {smaller}, {USE_NEVER}"
 
     def decide_strategy_switch(
@@ -189,12 +196,13 @@ class AtStepRule(SwitchRule):
         step = self._declared_switch_step(total_steps, steps_per_epoch)
         return step if step < total_steps else None
 
-    def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def switch_time_conflict(self, scenario_sizes: ScenarioSizes) -> tuple[str, str] | None:
         """Return the conflict of a declared switch that comes after the last step.
 
         Return the key (`step` or `epoch`) and the reason if the key puts the switch after the last step, else None.
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
+        total_steps, steps_per_epoch = scenario_sizes.steps, scenario_sizes.steps_per_epoch
         if self.step is not None and self.step >= total_steps:
             last = total_steps - 1
             reason = f"step {self.step} is too late: the run has steps 0 to {last}; use at most {last}, {USE_NEVER}"

@@ -98,7 +98,7 @@ class StrategySwitch(Strategy):
             scenario_sizes,
             self._explain_double_lr_change(scenario_sizes.workers),
         )
-        if conflict := self.when.switch_time_conflict(scenario_sizes.steps, scenario_sizes.steps_per_epoch):
+        if conflict := self.when.switch_time_conflict(scenario_sizes):
             key, why = conflict
             yield KeyConflict(("when", key), why)
 

@@ -6,7 +6,7 @@ from typing import Any
 from services.plan import COORDINATOR, Plan
 from services.runtime.control import (
     CoordinatorClient,
-    EpochReport,
+    EvaluationPointReport,
     FinalNodeReport,
     StopOrSwitchDecision,
     StrategySwitchDecision,
@@ -39,9 +39,9 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
         return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
 
-    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        request = wire.EpochReport(**asdict(epoch_report))
-        decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
+    async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
+        request = wire.EvaluationPointReport(**asdict(point_report))
+        decision = await self._call(self._stub.ReportEvaluationPoint, request, self._plan.timeouts.step)
         return StopOrSwitchDecision(str(decision.stop_reason), bool(decision.must_switch_strategy))
 
     async def await_strategy_switch_start(self) -> bool:

@@ -1,0 +1,65 @@
+"""Workloads that have reference convergence points: a shipped scenario and batches each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analysis.convergence.reference_points import ConvergenceWorkload
+from compose.scenario_files.load import find_scenario, load_scenario
+from services.scenario.workload import Workload, learning_task_of
+
+BUDGET_FACTOR = 3  # epochs of a reference run / epochs of the scenario: large batches need more epochs
+
+
+@dataclass(frozen=True)
+class ReferenceCase:
+    """Workload of a shipped scenario, and the batches for which its samples to target are measured."""
+
+    scenario: str
+    batches: tuple[int, ...]  # ascending; trials with batches in between are compared with interpolated points
+
+    def load_workload(self) -> Workload:
+        """Return the workload of the scenario."""
+        return load_scenario(find_scenario(self.scenario)).workload
+
+    def make_run_workload(self, batch: int) -> Workload:
+        """Return the workload of one worker with this batch, which stops at the target or after a longer budget."""
+        declared = self.load_workload()
+        every = convergence_workload(declared).evaluate_every
+        update = {
+            "batch": batch,
+            "batch_per_worker": None,
+            "epochs": BUDGET_FACTOR * declared.epochs,
+            "stop": "target",
+            "evaluate_every": every,
+        }
+        return Workload.model_validate(declared.model_dump() | update)
+
+
+def convergence_workload(workload: Workload) -> ConvergenceWorkload:
+    """Return the parts of a workload that determine its samples to target, apart from the batch.
+
+    Raises:
+        pydantic.ValidationError: the workload has no target.
+    """
+    return ConvergenceWorkload.model_validate(
+        {
+            "dataset": workload.dataset,
+            "model": workload.model,
+            "optimiser": workload.optimiser,
+            "target": workload.target,
+            "precision": workload.precision,
+            "evaluate_every": workload.evaluate_every or learning_task_of(workload.dataset).train_samples,
+        }
+    )
+
+
+# name -> case. A new workload is one entry; `make bench-convergence WORKLOADS=<name>` measures it.
+REFERENCE_CASES: Mapping[str, ReferenceCase] = {
+    case.scenario: case
+    for case in (
+        ReferenceCase("quickstart", (60, 120, 240, 480)),
+        ReferenceCase("mlperf-like-mlp", (16, 32, 64, 128, 256, 512)),
+        ReferenceCase("mlperf-like-lenet", (16, 32, 64, 128, 256, 512)),
+        ReferenceCase("regression", (32, 64, 128, 256, 512)),
+    )
+}
