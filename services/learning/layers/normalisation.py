@@ -60,28 +60,31 @@ class BatchNorm2d(ScaledNorm):
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:
         weight, bias = (arrays[name][:, None] for name in self.parameter_shapes())
-        rows = x.reshape(self.channels, -1)
+        shape, rows = x.shape, x.reshape(self.channels, -1)
         centred, variance = self._centre(rows, context)
         inverse_deviation = (variance + EPSILON) ** -0.5
-        y = centred * (weight * inverse_deviation)
+        scale, count = weight * inverse_deviation, max(rows.shape[1], 1)
+        y = centred * scale
         y += bias
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            grad_rows = output_grad.reshape(self.channels, -1)
+            grad_rows = output_grad.reshape(centred.shape)
             bias_grad = _sum_rows(grad_rows)
             yield ArrayGradient(f"{self.name}.bias", bias_grad[:, 0])
             weight_grad = _multiply_and_sum_rows(grad_rows, centred) * inverse_deviation
             yield ArrayGradient(f"{self.name}.weight", weight_grad[:, 0])
             if not needs_input_grad:
                 return None
-            input_grad = grad_rows
-            if context.is_training:  # mean and variance depend on the input
-                input_grad = centred * (weight_grad * inverse_deviation / -max(rows.shape[1], 1))
-                input_grad -= bias_grad / max(rows.shape[1], 1)
-                input_grad += grad_rows
-            return (input_grad * (weight * inverse_deviation)).reshape(x.shape)
+            if not context.is_training:
+                return (grad_rows * scale).reshape(shape)
+            # Mean and variance depend on the input, too.
+            input_grad = centred * (weight_grad * inverse_deviation / -count)
+            input_grad += grad_rows
+            input_grad -= bias_grad / count
+            input_grad *= scale
+            return input_grad.reshape(shape)
 
-        return y.reshape(x.shape), backward
+        return y.reshape(shape), backward
 
     def _centre(self, rows: Array, context: PassContext) -> tuple[Array, Array]:
         """Return the rows of all channels without their means, and the variances, of shape (C, 1)."""
@@ -118,20 +121,24 @@ class GroupNorm(ScaledNorm):
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:  # noqa: ARG002 - the same in training and evaluation
         weight, bias = (arrays[name][:, None, None, None] for name in self.parameter_shapes())
-        by_group = x.reshape(self.groups, prod(x.shape[:3]) // self.groups, x.shape[3])
-        centred = by_group - by_group.mean(axis=1, keepdims=True)
-        inverse_deviation = ((centred**2).mean(axis=1, keepdims=True) + EPSILON) ** -0.5
-        normalised = centred * inverse_deviation
+        shape, by_group = x.shape, x.reshape(self.groups, prod(x.shape[:3]) // self.groups, x.shape[3])
+        normalised = by_group - by_group.mean(axis=1, keepdims=True)
+        inverse_deviation = ((normalised * normalised).mean(axis=1, keepdims=True) + EPSILON) ** -0.5
+        normalised *= inverse_deviation
+        y = normalised.reshape(shape) * weight
+        y += bias
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            yield ArrayGradient(f"{self.name}.bias", output_grad.sum(axis=(1, 2, 3)))
-            products = output_grad * normalised.reshape(x.shape)
-            yield ArrayGradient(f"{self.name}.weight", products.sum(axis=(1, 2, 3)))
+            yield ArrayGradient(f"{self.name}.bias", _sum_rows(output_grad.reshape(self.channels, -1))[:, 0])
+            channels = (array.reshape(self.channels, -1) for array in (output_grad, normalised))
+            yield ArrayGradient(f"{self.name}.weight", _multiply_and_sum_rows(*channels)[:, 0])
             if not needs_input_grad:
                 return None
-            grad = (output_grad * weight).reshape(by_group.shape)
+            grad = (output_grad * weight).reshape(normalised.shape)
             slope = (grad * normalised).mean(axis=1, keepdims=True)
-            grad -= grad.mean(axis=1, keepdims=True) + normalised * slope
-            return (grad * inverse_deviation).reshape(x.shape)
+            grad -= grad.mean(axis=1, keepdims=True)
+            grad -= normalised * slope
+            grad *= inverse_deviation
+            return grad.reshape(shape)
 
-        return normalised.reshape(x.shape) * weight + bias, backward
+        return y, backward
