@@ -99,16 +99,6 @@ class BatchNorm2d(ScaledNorm):
         return centred, variance
 
 
-def _sum_rows(rows: Array) -> Array:
-    """Return the sum of each row, of shape (rows, 1), as a matrix product: faster than the method `sum`."""
-    return rows @ array_namespace(rows).ones((rows.shape[1], 1), rows.dtype)
-
-
-def _multiply_and_sum_rows(first: Array, second: Array) -> Array:
-    """Return the scalar product of each row of `first` with the same row of `second`, of shape (rows, 1)."""
-    return (first[:, None, :] @ second[:, :, None])[:, 0]
-
-
 @dataclass(frozen=True)
 class GroupNorm(ScaledNorm):
     """Group normalisation: each image is normalised over all pixels of each group of channels.
@@ -120,25 +110,47 @@ class GroupNorm(ScaledNorm):
     groups: int = 1  # divides the channels
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:  # noqa: ARG002 - the same in training and evaluation
-        weight, bias = (arrays[name][:, None, None, None] for name in self.parameter_shapes())
-        shape, by_group = x.shape, x.reshape(self.groups, prod(x.shape[:3]) // self.groups, x.shape[3])
-        normalised = by_group - by_group.mean(axis=1, keepdims=True)
-        inverse_deviation = ((normalised * normalised).mean(axis=1, keepdims=True) + EPSILON) ** -0.5
-        normalised *= inverse_deviation
-        y = normalised.reshape(shape) * weight
+        channels, pixels, batch = self.channels // self.groups, prod(x.shape[1:3]), x.shape[3]
+        size, count = (self.groups, channels, pixels, batch), channels * pixels
+        weight, bias = (arrays[name].reshape(self.groups, channels, 1, 1) for name in self.parameter_shapes())
+        by_group = x.reshape(self.groups, count, batch)
+        centred = by_group - _sum_pixels(by_group) / count
+        variance = _sum_pixels(centred * centred) / count
+        inverse_deviation = ((variance + EPSILON) ** -0.5)[:, None]
+        scale, shape = weight * inverse_deviation, x.shape
+        y = centred.reshape(size) * scale
         y += bias
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            yield ArrayGradient(f"{self.name}.bias", _sum_rows(output_grad.reshape(self.channels, -1))[:, 0])
-            channels = (array.reshape(self.channels, -1) for array in (output_grad, normalised))
-            yield ArrayGradient(f"{self.name}.weight", _multiply_and_sum_rows(*channels)[:, 0])
+            grad = output_grad.reshape(self.channels, pixels, batch)
+            grad_sums = _sum_pixels(grad).reshape(scale.shape)
+            yield ArrayGradient(f"{self.name}.bias", grad_sums.sum(axis=(2, 3)).reshape(self.channels))
+            products = _sum_pixels(grad * centred.reshape(grad.shape)).reshape(scale.shape)
+            weight_grad = (products * inverse_deviation).sum(axis=(2, 3))
+            yield ArrayGradient(f"{self.name}.weight", weight_grad.reshape(self.channels))
             if not needs_input_grad:
                 return None
-            grad = (output_grad * weight).reshape(normalised.shape)
-            slope = (grad * normalised).mean(axis=1, keepdims=True)
-            grad -= grad.mean(axis=1, keepdims=True)
-            grad -= normalised * slope
-            grad *= inverse_deviation
-            return grad.reshape(shape)
+            # Mean and variance depend on the input, too.
+            slope = (products * scale).sum(axis=1) * inverse_deviation[:, 0] ** 2
+            input_grad = centred * (slope / -count)
+            input_grad -= (grad_sums * scale).sum(axis=1) / count
+            input_grad = input_grad.reshape(size)
+            input_grad += grad.reshape(size) * scale
+            return input_grad.reshape(shape)
 
-        return y, backward
+        return y.reshape(shape), backward
+
+
+def _sum_rows(rows: Array) -> Array:
+    """Return the sum of each row, of shape (rows, 1), as a matrix product: faster than the method `sum`."""
+    return rows @ array_namespace(rows).ones((rows.shape[1], 1), rows.dtype)
+
+
+def _multiply_and_sum_rows(first: Array, second: Array) -> Array:
+    """Return the scalar product of each row of `first` with the same row of `second`, of shape (rows, 1)."""
+    return (first[:, None, :] @ second[:, :, None])[:, 0]
+
+
+def _sum_pixels(images: Array) -> Array:
+    """Return sums over the second axis, (n, pixels, B) → (n, 1, B), as a matrix product: faster than `sum`."""
+    return array_namespace(images).ones((1, images.shape[1]), images.dtype) @ images
