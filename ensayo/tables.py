@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis.report.wording import format_bytes
+from analysis.report.wording import describe_payload, format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.terminal_text import format_duration, trial_title
 from services.plan import Plan, PostSwitchPhasePlan
@@ -53,6 +53,11 @@ def inapplicable_form_lines(plans: Sequence[Plan]) -> Iterable[str]:
             trials_by_reason[plan.training_inapplicable_reason].append(plan.trial[:3])
     for reason, trials in trials_by_reason.items():
         yield f"no closed form for {', '.join(trials)}: {reason}; their times are estimates"
+
+
+def payload_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield one line for each declared payload of the trials."""
+    return dict.fromkeys(describe_payload(plan.payload) for plan in plans if plan.payload)
 
 
 def _plan_table_row(plan: Plan) -> Iterable[str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
+from services.scenario.payload import PlannedPayload
 from services.scenario.scenario import FidelityLimits
 from services.scenario.target import QualityTarget
 from services.strategies.cost_model import StepTimePrediction
@@ -105,7 +106,8 @@ class TrialPlan(PlanJsonSection):
     # number of workers that saturate the servers' links in asynchronous training
     saturation_workers: float | None = None
     second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
-    vector_bytes: int = 0
+    vector_bytes: int = 0  # of the parameter vector on the wire
+    payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
     schedule: TransferSchedule = TransferSchedule()  # of a collective; without rounds for other strategies
     strategy: dict[str, Any] = {}

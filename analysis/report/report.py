@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,12 @@ def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
         with figure_style_context():
             drawing = figure.draw(analysed_run)
         if drawing is not None:
-            yield drawing
+            yield replace(drawing, caption=" ".join((drawing.caption, *_payload_sentences(analysed_run.summary))))
+
+
+def _payload_sentences(run_summary: RunSummary) -> Iterator[str]:
+    """Yield one sentence for each declared payload of a run."""
+    return (f"{wording.capitalise_first_letter(payload)}." for payload in run_summary.payloads)
 
 
 def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:

@@ -19,6 +19,7 @@ from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunLogTables
 from analysis.reading.switch_record import NEVER_SWITCHED
+from analysis.report.wording import describe_payload
 from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
 from services.scenario.published_curves import PublishedCurve
 
@@ -51,6 +52,7 @@ class RunSummary:
     published: tuple[PublishedCurve, ...] = ()  # published results that the scenario quotes
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
+    payloads: list[str] = field(default_factory=list)  # each declared payload of a trial, beside its trained model
 
     @property
     def trial_groups(self) -> tuple[TrialGroup, ...]:
@@ -124,6 +126,9 @@ def build_run_summary(
         published=run_tables.folder.published_speedups,
         damage=_merge_file_problems(run_tables.file_damage),
         not_run=list(run_tables.folder.trials_not_run),
+        payloads=list(
+            dict.fromkeys(describe_payload(trial.plan.payload) for trial in run_tables.trials if trial.plan.payload)
+        ),
     )
 
 

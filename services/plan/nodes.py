@@ -85,7 +85,7 @@ def get_auto_collective_sizes(
     scenario: Scenario,
     node_plans: Sequence[NodePlan],
     parameter_layout: ParameterLayout,
-    vector_entry_bytes: int,
+    vector_entry_bytes: float,
     cost_model: CostModel,
 ) -> NetworkAndModelSizes:
     """Return the sizes of network and model from which a collective algorithm is set up.
