@@ -99,6 +99,18 @@ def test_plan_states_why_no_closed_form_describes_a_trial() -> None:
     assert mark in lossy.splitlines()
 
 
+def test_plan_states_the_declared_and_the_trained_model() -> None:
+    """The times of the table are those of messages that the trained model does not have."""
+    mark = "messages as large as those of "
+    declared = output_of("plan", "smoke", "--engine", "simulated", "--set", "workload.payload=resnet-50")
+
+    lines = [line for line in declared.splitlines() if mark in line]
+    assert lines == [
+        f"{mark}resnet-50 (25,557,032 parameters in fp32, 102 MB); the trained model has 2,410 parameters (9.64 kB)"
+    ]
+    assert mark not in output_of("plan", "smoke", "--engine", "simulated")
+
+
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_virtual_time_needs_workers_that_are_paced(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
