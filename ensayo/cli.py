@@ -132,12 +132,19 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     """
     from compose.scenario_files.load import find_scenario
     from ensayo.planning import plan_trials
-    from ensayo.tables import create_console, inapplicable_form_lines, payload_lines, plan_table
+    from ensayo.tables import (
+        compute_speed_lines,
+        create_console,
+        inapplicable_form_lines,
+        payload_lines,
+        plan_table,
+    )
     from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))
     for line in (
+        *compute_speed_lines(planned.plans),
         *payload_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),

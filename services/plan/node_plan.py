@@ -21,6 +21,7 @@ class NodePlan(FrozenRecord):
     addresses: NodeAddresses
     device: DeviceSelection = "cpu"
     throughput: float | None = None  # samples/s, if set by the scenario; None: as fast as the host
+    throughput_derivation: str = ""  # how the throughput follows from declared keys
     # In [0, 1): part of the spare time of an emulated compute phase that passes before the real compute. It differs
     # between workers, so that they do not compute at the same time on the host's cores.
     compute_slot: float = 0.0

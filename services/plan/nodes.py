@@ -49,14 +49,15 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
     The plan also contains the compute device and the link rates. Compute slots are staggered, so that workers with
     emulated compute speed do not all use the host's cores at once.
     """
-    worker = scenario.worker_spec(rank)
+    worker, compute_speed = scenario.worker_spec(rank), scenario.worker_compute_speed(rank)
     return NodePlan(
         name=f"worker-{rank}",
         role="worker",
         rank=rank,
         addresses=addresses,
         device=worker.device,
-        throughput=worker.samples_per_s,
+        throughput=compute_speed.samples_per_s if compute_speed else None,
+        throughput_derivation=compute_speed.derivation if compute_speed else "",
         variation=worker.variation,
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
+from services.cluster.compute_speed import SampleOperations
 from services.cluster.links.fluid_link import choose_message_bytes
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.models import AnyModel
@@ -15,8 +16,10 @@ from services.scenario.payload import DeclaredPayload, PlannedPayload, plan_payl
 from services.scenario.target import QualityTarget, metric_names_of_loss
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
+from services.schema.units import Operations
 
 Precision: TypeAlias = Literal["fp32", "fp64"]
+TRAINING_FLOPS_PER_FORWARD_FLOP = 3  # the backward pass takes twice as many operations as the forward pass
 BYTES_BY_PRECISION: Mapping[Precision, int] = {"fp32": 4, "fp64": 8}
 
 
@@ -36,6 +39,11 @@ class Workload(FrozenRecord):
         None,
         description="model whose messages are sent while `model` is trained: a known model such as bert-large, or a "
         "number of parameters with a format, such as 30.8M x fp32",
+    )
+    flops_per_sample: Operations | None = Field(
+        None,
+        description="floating-point operations of forward and backward pass for one sample, for workers with a "
+        "utilisation; default: those of the known model of payload, else those of `model`",
     )
 
     @model_validator(mode="after")
@@ -87,6 +95,24 @@ class Workload(FrozenRecord):
                 "parameters, or declare a smaller payload"
             )
             yield KeyConflict(("payload",), message)
+
+    @cached_property
+    def sample_operations(self) -> SampleOperations | None:
+        """Floating-point operations of a training step for one sample, from which a utilisation gives a speed.
+
+        They are declared, or those of the named model of `payload`, or those of the trained model. None if the payload
+        is that of a model whose operations are not known.
+        """
+        if self.flops_per_sample is not None:
+            return SampleOperations(self.flops_per_sample, "workload.flops_per_sample")
+        if self.payload is not None:
+            model = self.payload.published_model
+            if model is None or model.flops_per_sample is None:
+                return None
+            return SampleOperations(model.flops_per_sample, f"published for {self.payload.model_size.model_name}")
+        task = learning_task_of(self.dataset).task
+        forward = sum(self.model.forward_flops(task).values())
+        return SampleOperations(TRAINING_FLOPS_PER_FORWARD_FLOP * forward, f"computed for model {self.model.kind}")
 
     @cached_property
     def planned_payload(self) -> PlannedPayload | None:
