@@ -314,6 +314,16 @@ def study_mlperf_results(
     trusts_published: Annotated[
         bool, typer.Option("--trust-published", help="accept results as published, without a check of their logs")
     ] = False,
+    prices_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices",
+            help="YAML file: accelerator -> {price: 2.5 USD/h, watts: 700W}, for cost and energy",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
     """Analyse published MLPerf Training results: speedup, efficiency and groups of similar systems.
 
@@ -328,7 +338,7 @@ def study_mlperf_results(
         from ensayo.mlperf_tables import write_and_print_mlperf_study
 
         rule_set = choose_rule_set(round_text, trusts_published=trusts_published)
-        typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set))
+        typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set, prices_path))
 
 
 @app.command("doctor")

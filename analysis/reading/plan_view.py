@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
+from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.collectives import TransferSchedule
 from services.scenario.payload import PlannedPayload
 from services.scenario.scenario import FidelityLimits
@@ -44,6 +45,8 @@ class PlannedNode(PlanJsonSection):
     buffer_bytes: int | None = None  # of the port that sends to the node
     variation: dict[str, Any] | None = None  # of a worker's emulated compute speed
     cpus: float = 1.0  # share of a core that the node's container may use
+    watts: PowerDraw | None = None
+    price: HourlyPrice | None = None
 
     @property
     def is_slowed_by_cpu_quota(self) -> bool:

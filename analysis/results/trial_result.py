@@ -1,7 +1,7 @@
 """Metrics of one trial, and groups of trials that differ only by their seed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
+from analysis.metrics.running_costs import measure_running_costs
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import (
     StepStatistic,
@@ -78,6 +79,12 @@ class TrialResult:
     typical_of: StepStatistic = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
     disturbed_attempts: list[str] = field(default_factory=list)  # how the host disturbed each repeated attempt
     diverged: bool = False  # a loss was NaN or infinite; false where the files of the trial are damaged
+    accelerator_hours: float | None = None  # workers times hours of training
+    energy_joules: float | None = None  # modelled from declared power draws
+    energy_reason: str = ""  # why the energy is not known
+    cost: float | None = None  # from declared prices, in `currency`
+    currency: str | None = None
+    cost_reason: str = ""  # why the cost is not known
 
     @property
     def is_finished(self) -> bool:
@@ -168,6 +175,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         typical_of=step_time_statistic_name(plan),
         disturbed_attempts=list(trial.disturbed_attempts),
         diverged=trial.has_diverged and not trial.is_unreadable,
+        **asdict(measure_running_costs(trial)),
     )
 
 

@@ -14,6 +14,14 @@ from services.cluster.compute_speed import (
 )
 from services.cluster.device_profiles import AnyVariation, DeviceName
 from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
+from services.cluster.running_costs import (
+    PRICE_DESCRIPTION,
+    WATTS_DESCRIPTION,
+    DeclaredPrice,
+    HourlyPrice,
+    PowerDraw,
+    find_currency_conflicts,
+)
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
 from services.schema.limits import MAX_WORKERS
@@ -29,6 +37,8 @@ class ServerSpec(AccessLink):
 
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the server's container")
     cpus: PositiveFloat = Field(1.0, description="number of host cores that the server's container may use")
+    watts: PowerDraw | None = Field(None, description=WATTS_DESCRIPTION)
+    price: HourlyPrice | None = Field(None, description=PRICE_DESCRIPTION)
 
 
 class WorkerSpec(AccessLink):
@@ -54,6 +64,8 @@ class WorkerSpec(AccessLink):
     variation: AnyVariation | None = Field(None, description="variation of the compute time from step to step")
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the worker's container")
     cpus: PositiveFloat = Field(1.0, description="number of host cores that the worker's container may use")
+    watts: PowerDraw | None = Field(None, description=WATTS_DESCRIPTION)
+    price: HourlyPrice | None = Field(None, description=PRICE_DESCRIPTION)
 
     @property
     def is_paced(self) -> bool:
@@ -101,6 +113,8 @@ class WorkerGroup(AccessLinkSettings):
     variation: AnyVariation | None = None
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
+    watts: PowerDraw | None = None
+    price: HourlyPrice | None = None
 
     def override_spec(self, base_worker_spec: WorkerSpec) -> WorkerSpec:
         """Return a copy of `base_worker_spec` with the values that this group of workers declares.
@@ -156,9 +170,15 @@ class Cluster(FrozenRecord):
     def _find_field_conflicts(self) -> Iterator[KeyConflict]:
         for k, group in enumerate(self.groups):
             yield from group.find_field_conflicts(self.worker, k, self.groups[:k])
+        yield from find_currency_conflicts(self._declared_prices())
         yield from prepend_parent_key("network", self.network.find_field_conflicts())
         for k, link in enumerate(self.links):
             yield from prepend_parent_key("links", prepend_parent_key(k, link.key_conflicts_with(self.links[:k])))
+
+    def _declared_prices(self) -> Iterator[DeclaredPrice]:
+        yield DeclaredPrice(("worker", "price"), self.worker.price)
+        yield DeclaredPrice(("server", "price"), self.server.price)
+        yield from (DeclaredPrice(("groups", k, "price"), group.price) for k, group in enumerate(self.groups))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""

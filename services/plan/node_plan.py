@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from services.cluster.addresses import NodeAddresses
 from services.cluster.device_profiles import AnyVariation
+from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.runtime.device import DeviceSelection
 from services.schema.component import FrozenRecord
 
@@ -31,3 +32,5 @@ class NodePlan(FrozenRecord):
     variation: AnyVariation | None = None  # of the emulated compute time
     memory_bytes: int  # limit of the container
     cpus: float  # number of host cores that the container may use
+    watts: PowerDraw | None = None  # declared power draw
+    price: HourlyPrice | None = None  # declared price

@@ -39,6 +39,8 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
+        watts=server.watts,
+        price=server.price,
         **_make_node_link_fields(server.with_link_profile_values),
     )
 
@@ -62,6 +64,8 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
+        watts=worker.watts,
+        price=worker.price,
         **_make_node_link_fields(worker.with_link_profile_values),
     )
 

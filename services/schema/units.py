@@ -136,6 +136,15 @@ class Operations(Quantity):
     largest = "1000000000PFLOP"
 
 
+class Power(Quantity):
+    """An electric power in watts."""
+
+    units: ClassVar = {"W": 1.0, "kW": 1e3}
+    noun = "a power"
+    example = "700W"
+    largest = "1000000kW"
+
+
 class Throughput(Quantity):
     """A compute speed in training samples per second."""
 
