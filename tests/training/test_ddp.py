@@ -105,7 +105,8 @@ def workload(case: str) -> Workload:
 def settings_of(case: str) -> dict[str, Any]:
     """Return all settings that determine the curve of a case."""
     workers, _ = CASES[case]
-    return {"workers": workers, "seed": SEED, "steps": STEPS, **workload(case).model_dump(mode="json")}
+    settings = workload(case).model_dump(mode="json", exclude={"payload", "flops_per_sample"})  # they change only times
+    return {"workers": workers, "seed": SEED, "steps": STEPS, **settings}
 
 
 def initial_data(case: str) -> dict[str, HostArray]:
