@@ -132,12 +132,20 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     """
     from compose.scenario_files.load import find_scenario
     from ensayo.planning import plan_trials
-    from ensayo.tables import create_console, inapplicable_form_lines, plan_table
+    from ensayo.tables import (
+        compute_speed_lines,
+        create_console,
+        inapplicable_form_lines,
+        payload_lines,
+        plan_table,
+    )
     from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))
     for line in (
+        *compute_speed_lines(planned.plans),
+        *payload_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),
         *host_capacity_lines(planned.capacity_check, planned.plans),
@@ -306,6 +314,16 @@ def study_mlperf_results(
     trusts_published: Annotated[
         bool, typer.Option("--trust-published", help="accept results as published, without a check of their logs")
     ] = False,
+    prices_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices",
+            help="YAML file: accelerator -> {price: 2.5 USD/h, watts: 700W}, for cost and energy",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
     """Analyse published MLPerf Training results: speedup, efficiency and groups of similar systems.
 
@@ -320,7 +338,7 @@ def study_mlperf_results(
         from ensayo.mlperf_tables import write_and_print_mlperf_study
 
         rule_set = choose_rule_set(round_text, trusts_published=trusts_published)
-        typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set))
+        typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set, prices_path))
 
 
 @app.command("doctor")

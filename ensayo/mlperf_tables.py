@@ -18,12 +18,17 @@ from analysis.mlperf.report import make_chapters, write_chapters, write_mlperf_r
 from analysis.mlperf.rule_sets.rounds import RuleSet
 from analysis.mlperf.study import MlperfStudy, make_mlperf_study
 from analysis.reading.parallel import ProcessPool
+from ensayo.mlperf_prices import read_accelerator_prices
 from ensayo.tables import create_console
 from services.schema.errors import UserError
 
 
 def write_and_print_mlperf_study(
-    data_paths: Sequence[Path], output_folder: Path, process_pool: ProcessPool, rule_set: RuleSet | None = None
+    data_paths: Sequence[Path],
+    output_folder: Path,
+    process_pool: ProcessPool,
+    rule_set: RuleSet | None = None,
+    prices_path: Path | None = None,
 ) -> Path:
     """Analyse published MLPerf Training results, and write a page, tables and figures.
 
@@ -35,6 +40,7 @@ def write_and_print_mlperf_study(
         output_folder: folder of the page, the tables and the figures.
         process_pool: processes that draw the figures.
         rule_set: rules that logs are checked with; None for those of the round that is detected.
+        prices_path: YAML file with declared prices and power draws of accelerators; None without one.
 
     Returns:
         The path of the page.
@@ -44,7 +50,9 @@ def write_and_print_mlperf_study(
     """
     if rule_set and not any(path.is_dir() for path in data_paths):
         raise UserError("--rules and --trust-published are for logs; add --data with a folder of published logs")
-    studies = [make_mlperf_study(read_mlperf_results(path, rule_set)) for path in data_paths or [SHIPPED_RESULTS_PATH]]
+    results = [read_mlperf_results(path, rule_set) for path in data_paths or [SHIPPED_RESULTS_PATH]]
+    prices = read_accelerator_prices(prices_path, results) if prices_path else None
+    studies = [make_mlperf_study(each, prices) for each in results]
     if len(studies) == 1:
         return _write_and_print_study(studies[0], output_folder, process_pool)
     labels = make_unique_labels(study.results.source_name for study in studies)

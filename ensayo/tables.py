@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis.report.wording import format_bytes
+from analysis.report.wording import describe_payload, format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.terminal_text import format_duration, trial_title
 from services.plan import Plan, PostSwitchPhasePlan
@@ -53,6 +53,28 @@ def inapplicable_form_lines(plans: Sequence[Plan]) -> Iterable[str]:
             trials_by_reason[plan.training_inapplicable_reason].append(plan.trial[:3])
     for reason, trials in trials_by_reason.items():
         yield f"no closed form for {', '.join(trials)}: {reason}; their times are estimates"
+
+
+def compute_speed_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield one line for each declared compute speed: the workers, the speed and the keys from which it follows."""
+    ranks_by_speed = defaultdict[tuple[float, str], set[int]](set)
+    for node in (node for plan in plans for node in plan.node_plans_of_role("worker")):
+        if node.throughput is not None:
+            ranks_by_speed[node.throughput, node.throughput_derivation].add(node.rank)
+    for (samples_per_s, derivation), ranks in ranks_by_speed.items():
+        yield f"{_format_ranks(sorted(ranks))}: {samples_per_s:,.6g} samples/s = {derivation}"
+
+
+def _format_ranks(ranks: Sequence[int]) -> str:
+    """Return the names of workers as text; three or more consecutive ranks become a range."""
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:  # noqa: PLR2004 - two are listed
+        return f"worker-{ranks[0]} to worker-{ranks[-1]}"
+    return ", ".join(f"worker-{rank}" for rank in ranks)
+
+
+def payload_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield one line for each declared payload of the trials."""
+    return dict.fromkeys(describe_payload(plan.payload) for plan in plans if plan.payload)
 
 
 def _plan_table_row(plan: Plan) -> Iterable[str]:

@@ -27,6 +27,7 @@ def _settings_of_run(run: ComparedRun) -> dict[str, Hashable]:
         "scenario": run.summary.scenario,
         "target": frozenset(str(plan.target) for plan in plans),
         "model": frozenset(plan.parameters for plan in plans),
+        "payload": frozenset(plan.payload.declared if plan.payload else "" for plan in plans),
         "samples": frozenset(plan.train_samples for plan in plans),
         "worker speeds": frozenset(speed for plan in plans for speed in _distinct_compute_speeds(plan)),
         "links": frozenset(rates for plan in plans for rates in _distinct_worker_link_rates(plan)),

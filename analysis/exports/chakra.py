@@ -174,16 +174,19 @@ def _derive_step_messages(trial_plan: TrialPlan) -> StepMessageExchange:
     """
     names = [node.name for node in trial_plan.nodes if node.role == "worker"]
     names += [node.name for node in trial_plan.nodes if node.role not in ("worker", "coordinator")]
-    parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[trial_plan.precision], trial_plan.strategy["kind"]
+    kind, scale = trial_plan.strategy["kind"], trial_plan.payload.scale if trial_plan.payload else 1
+    parameter_bytes = BYTES_PER_PARAMETER_BY_PRECISION[trial_plan.precision] * scale
     owners_and_ranges = (
         zip(trial_plan.shard_owners, trial_plan.shards, strict=True) if kind in SERVER_STRATEGIES else ()
     )
-    shards = tuple((names.index(owner), parameter_bytes * (end - begin)) for owner, (begin, end) in owners_and_ranges)
+    shards = tuple(
+        (names.index(owner), round(parameter_bytes * (end - begin))) for owner, (begin, end) in owners_and_ranges
+    )
     return StepMessageExchange(
         trial_plan.workers,
         is_collective=kind in COLLECTIVE_STRATEGIES,
         is_synchronous=trial_plan.synchronisation_policy_kind == "bsp" and kind != "easgd",
-        vector_bytes=parameter_bytes * trial_plan.parameters,
+        vector_bytes=round(parameter_bytes * trial_plan.parameters),
         shard_owners_and_bytes=shards,
     )
 

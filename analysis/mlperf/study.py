@@ -3,8 +3,9 @@
 Results are grouped by workload.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from analysis.mlperf.prices import PriceByAccelerator
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.references import (
     ComparedResult,
@@ -73,13 +74,18 @@ class MlperfStudy:
 
     results: MlperfResults
     workloads: tuple[WorkloadComparison, ...]
+    price_by_accelerator: PriceByAccelerator = field(default_factory=dict)  # as declared
 
 
-def make_mlperf_study(mlperf_results: MlperfResults) -> MlperfStudy:
-    """Return a study in which each MLPerf result is compared with the reference of its workload."""
-    return MlperfStudy(
-        mlperf_results, tuple(_make_workload(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
-    )
+def make_mlperf_study(
+    mlperf_results: MlperfResults, price_by_accelerator: PriceByAccelerator | None = None
+) -> MlperfStudy:
+    """Return a study in which each MLPerf result is compared with the reference of its workload.
+
+    `price_by_accelerator` are declared prices and power draws; None if none are declared.
+    """
+    workloads = tuple(_make_workload(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
+    return MlperfStudy(mlperf_results, workloads, price_by_accelerator or {})
 
 
 def _make_workload(mlperf_results: MlperfResults, benchmark: str) -> WorkloadComparison:

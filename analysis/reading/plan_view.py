@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
+from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.collectives import TransferSchedule
+from services.scenario.payload import PlannedPayload
 from services.scenario.scenario import FidelityLimits
 from services.scenario.target import QualityTarget
 from services.strategies.cost_model import StepTimePrediction
@@ -45,6 +47,8 @@ class PlannedNode(PlanJsonSection):
     buffer_bytes: int | None = None  # of the port that sends to the node
     variation: dict[str, Any] | None = None  # of a worker's emulated compute speed
     cpus: float = 1.0  # share of a core that the node's container may use
+    watts: PowerDraw | None = None
+    price: HourlyPrice | None = None
 
     @property
     def is_slowed_by_cpu_quota(self) -> bool:
@@ -116,7 +120,8 @@ class TrialPlan(PlanJsonSection):
     # number of workers that saturate the servers' links in asynchronous training
     saturation_workers: float | None = None
     second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
-    vector_bytes: int = 0
+    vector_bytes: int = 0  # of the parameter vector on the wire
+    payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
     schedule: TransferSchedule = TransferSchedule()  # of a collective; without rounds for other strategies
     strategy: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,12 @@ def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
         with figure_style_context():
             drawing = figure.draw(analysed_run)
         if drawing is not None:
-            yield drawing
+            yield replace(drawing, caption=" ".join((drawing.caption, *_payload_sentences(analysed_run.summary))))
+
+
+def _payload_sentences(run_summary: RunSummary) -> Iterator[str]:
+    """Yield one sentence for each declared payload of a run."""
+    return (f"{wording.capitalise_first_letter(payload)}." for payload in run_summary.payloads)
 
 
 def render_report_page(

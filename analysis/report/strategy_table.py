@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.metrics.quality_comparison import choose_quality_metric, format_mean_quality
+from analysis.metrics.running_costs import JOULES_PER_WH
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.metrics.strategy_comparison import FasterAnswer, StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import (
@@ -14,9 +15,11 @@ from analysis.report.wording import (
     format_number,
     format_percentage,
     format_percentage_interval,
+    format_quantity,
 )
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
+from analysis.statistics.centre import olympic_mean
 from analysis.statistics.intervals import confidence_interval, mean_interval
 from services.scenario.target import MetricName
 
@@ -34,6 +37,9 @@ class StrategyRow:
     efficiency: str
     factors: str  # hardware × statistical efficiency
     quality: str
+    accelerator_hours: str
+    energy: str  # modelled
+    cost: str
     comparison_text: str  # whether the group is faster than the reference, and by which factor
 
 
@@ -44,6 +50,7 @@ class StrategyTable:
     time_heading: str
     quality_heading: str
     rows: tuple[StrategyRow, ...]
+    has_energy: bool  # whether any row has an energy
 
 
 def make_strategy_table(summary: RunSummary) -> StrategyTable:
@@ -68,13 +75,17 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
             _format_time(group, time_metric),
             *_format_efficiencies(points.get((group.strategy, group.condition, group.workers))),
             _format_quality_and_interval(group, metric),
+            *_format_running_costs(group),
             _format_comparison(group, references[group.name], gaps),
         )
         for group in groups
     )
     is_to_target = time_metric == "time_to_target"
     return StrategyTable(
-        f"s to {summary.target}" if is_to_target else f"s per {SAMPLES_PER_TIME:,} samples", metric or "quality", rows
+        f"s to {summary.target}" if is_to_target else f"s per {SAMPLES_PER_TIME:,} samples",
+        metric or "quality",
+        rows,
+        has_energy=any(trial.energy_joules is not None for group in groups for trial in group.trials),
     )
 
 
@@ -107,6 +118,30 @@ def _format_quality_and_interval(group: TrialGroup, metric: MetricName | None) -
         return NOT_MEASURED
     interval = mean_interval(np.array([trial.final[metric] for trial in group.trials]))
     return f"{format_mean_quality(group, metric)}{format_interval(interval)}"
+
+
+def _format_running_costs(group: TrialGroup) -> tuple[str, str, str]:
+    """Return accelerator-hours, energy and cost of a group's trials as texts: olympic means over the repeats.
+
+    Where a value is not known, the text is the reason.
+    """
+    first = group.trials[0]
+    hours, joules, cost = (
+        _olympic_mean_or_none([getattr(trial, name) for trial in group.trials])
+        for name in ("accelerator_hours", "energy_joules", "cost")
+    )
+    energy = first.energy_reason if joules is None else format_quantity(joules / JOULES_PER_WH, "Wh")
+    return (
+        format_number(hours),
+        energy or NO_VALUE,
+        (first.cost_reason if cost is None else f"{format_number(cost)} {first.currency}") or NO_VALUE,
+    )
+
+
+def _olympic_mean_or_none(values: Sequence[float | None]) -> float | None:
+    """Return the olympic mean of values; None if one of them is not known."""
+    known = [value for value in values if value is not None]
+    return float(olympic_mean(np.array(known))) if known and len(known) == len(values) else None
 
 
 def _find_reference(group: TrialGroup, trial_groups: Sequence[TrialGroup]) -> TrialGroup | None:

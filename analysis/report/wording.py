@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from services.scenario.payload import PlannedPayload
+
 NO_VALUE = "\N{EN DASH}"
 SIGNIFICANT_DIGITS = 3
 MIN_DECIMAL = 1e-5  # smaller numbers are written with a power of ten, since zeros are hard to count
@@ -70,6 +72,15 @@ def format_bytes(byte_count: float) -> str:
     units = ["B", "kB", "MB", "GB", "TB"]
     power = min(len(units) - 1, int(math.log10(byte_count) // DIGITS_PER_PREFIX)) if byte_count >= 1 else 0
     return f"{format_number(byte_count / 1000**power)} {units[power]}" if power else f"{byte_count:.3g} B"
+
+
+def describe_payload(payload: PlannedPayload) -> str:
+    """Return the sizes of a declared payload: the model that messages are as large as, and the trained model."""
+    declared = f"{payload.parameters:,} parameters in {payload.number_format}, {format_bytes(payload.size_bytes)}"
+    return (
+        f"messages as large as those of {payload.model_name or 'a model'} ({declared}); the trained model has "
+        f"{payload.trained_parameters:,} parameters ({format_bytes(payload.trained_bytes)})"
+    )
 
 
 def format_quantity(value: float | None, unit: str) -> str:

@@ -14,7 +14,8 @@ TRIAL_COLUMNS = {  # key of a trial in summary.json -> column
     "steps": "steps", "samples": "samples", "seconds": "training_s", "samples_per_second": "samples_per_s",
     "declared_samples_per_second": "declared_samples_per_s", "time_to_target_s": "time_to_target_s",
     "samples_to_target": "samples_to_target", "typical_step_seconds": "typical_step_s",
-    "predicted_step_seconds": "predicted_step_s",
+    "predicted_step_seconds": "predicted_step_s", "accelerator_hours": "accelerator_h",
+    "energy_joules": "energy_joules", "cost": "cost", "currency": "currency",
 }  # fmt: skip
 CURVE_POINT_COLUMNS = {  # key of a point of a curve in summary.json -> column
     "workers": "workers", "runs": "runs", "seconds": "time_s", "speedup": "speedup", "efficiency": "efficiency",

@@ -20,6 +20,7 @@ from analysis.reading.plan_view import describe_swept_values, swept_values_of_la
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunLogTables
 from analysis.reading.switch_record import NEVER_SWITCHED
+from analysis.report.wording import describe_payload
 from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
 from services.scenario.published_curves import PublishedCurve
 
@@ -64,6 +65,7 @@ class RunSummary:
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
     skipped: list[SkippedTrial] = field(default_factory=list)  # trials that this host cannot run
+    payloads: list[str] = field(default_factory=list)  # each declared payload of a trial, beside its trained model
 
     @property
     def trial_groups(self) -> tuple[TrialGroup, ...]:
@@ -138,6 +140,9 @@ def build_run_summary(
         damage=_merge_file_problems(run_tables.file_damage),
         not_run=list(run_tables.folder.trials_not_run),
         skipped=[_read_skipped_trial(record) for record in run_tables.folder.skipped_trials],
+        payloads=list(
+            dict.fromkeys(describe_payload(trial.plan.payload) for trial in run_tables.trials if trial.plan.payload)
+        ),
     )
 
 

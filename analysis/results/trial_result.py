@@ -1,7 +1,7 @@
 """Metrics of one trial, and groups of trials that differ only by their seed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
+from analysis.metrics.running_costs import measure_running_costs
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.startup import startup_s
 from analysis.metrics.step_seconds import (
@@ -91,6 +92,12 @@ class TrialResult:
     evaluation_seconds: float | None = None  # of these evaluations; None where they were not logged
     startup_s: float | None = None  # wall seconds from the start of the nodes to the first step; None: not measured
     reference: ReferenceComparison | None = None  # with reference convergence points; None: the workload has none
+    accelerator_hours: float | None = None  # workers times hours of training
+    energy_joules: float | None = None  # modelled from declared power draws
+    energy_reason: str = ""  # why the energy is not known
+    cost: float | None = None  # from declared prices, in `currency`
+    currency: str | None = None
+    cost_reason: str = ""  # why the cost is not known
 
     @property
     def is_finished(self) -> bool:
@@ -187,6 +194,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         reference=compare_trial_with_reference(
             plan, None if has_missed else samples_to_target(trial), shipped_references()
         ),
+        **asdict(measure_running_costs(trial)),
     )
 
 

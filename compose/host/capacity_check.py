@@ -321,14 +321,16 @@ def _training_phases(plan: Plan) -> tuple[Plan | PostSwitchPhasePlan, ...]:
 
 
 def _total_payload_bps(plan: Plan) -> float:
-    """Return the total payload rate of all links while only the network limits it.
+    """Return the total rate of the bytes that nodes send over all links while only the network limits it.
 
     The rate is in bit/s of the emulated time. It is 0 when nothing is shaped.
     """
+    bits_per_byte_on_wire = 8 if plan.sends_padding else 8 / plan.payload_scale
     transfers = (
         (flows, plan.step_cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _flows_of_each_exchange(plan)
     )
-    return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
+    rates = (bits_per_byte_on_wire * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s)
+    return max(rates, default=0.0)
 
 
 def _predict_step_load(
@@ -341,7 +343,13 @@ def _predict_step_load(
     compute_phases = tuple(_worker_compute_times(plan, training_phase, step_cpu_times))
     size_bytes = sum(training_phase.bytes_per_step.values())
     messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
-    messages_s = messages * host_capacity.message_cpu_s + size_bytes * (host_capacity.byte_cpu_s + host_capacity.sum_s)
+    summed_bytes = size_bytes / plan.payload_scale  # padding is not summed
+    moved_bytes = size_bytes if plan.sends_padding else summed_bytes
+    messages_s = (
+        messages * host_capacity.message_cpu_s
+        + moved_bytes * host_capacity.byte_cpu_s
+        + summed_bytes * host_capacity.sum_s
+    )
     updates = _parameter_updates_per_step(plan, training_phase, len(compute_phases))
     update_s = 0.0
     if updates:
@@ -391,7 +399,8 @@ def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step:
     A message that is sent in pieces counts once per piece. Where the transport shapes links, its pieces are smaller.
     Messages of an exchange are spread over the steps up to the next exchange.
     """
-    piece_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
+    longest_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
+    piece_bytes = plan.step_cost_model.round_to_whole_entries(longest_bytes)
     messages = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(
         plan.worker_server_push_pairs
     )

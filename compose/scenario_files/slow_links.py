@@ -78,8 +78,12 @@ def _may_have_slow_link(trial: TrialSpec) -> bool:
     Otherwise every message is fast enough, and no plan is needed.
     """
     scenario = trial.scenario
-    layout = scenario.workload.model.parameter_layout(learning_task_of(scenario.workload.dataset).task)
-    return MAX_PARAMETER_BITS * layout.parameter_count > scenario.timeouts.step * scenario.cluster.slowest_link_bps
+    layout, payload = (
+        scenario.workload.model.parameter_layout(learning_task_of(scenario.workload.dataset).task),
+        scenario.workload.planned_payload,
+    )
+    vector_bits = MAX_PARAMETER_BITS * layout.parameter_count * (payload.scale if payload else 1)
+    return vector_bits > scenario.timeouts.step * scenario.cluster.slowest_link_bps
 
 
 def _slowest_transfer_by_key(swept_trial: SweptTrial, engine_name: EngineName) -> dict[KeyPath, SlowTransfer]:

@@ -98,8 +98,8 @@ def _find_missing_throughput(trial: TrialSpec, engine_name: str | None) -> Itera
     if engine_name == "simulated" and (unpaced_workers := trial.scenario.workers_without_throughput):
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
-            "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too), "
-            "or use engine docker or local"
+            "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too) or "
+            "profile: h100 and utilisation: 0.4, or use engine docker or local"
         )
         yield KeyConflict(("cluster", "worker", "throughput"), message)
 

@@ -2,18 +2,34 @@
 
 from collections.abc import Iterator
 from math import inf
-from typing import Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
+from services.cluster.compute_speed import (
+    ComputeSpeed,
+    SampleOperations,
+    scale_declared_throughput,
+    speed_from_utilisation,
+)
+from services.cluster.device_profiles import AnyVariation, DeviceName
 from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
+from services.cluster.running_costs import (
+    PRICE_DESCRIPTION,
+    WATTS_DESCRIPTION,
+    DeclaredPrice,
+    HourlyPrice,
+    PowerDraw,
+    find_currency_conflicts,
+)
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
 from services.schema.limits import MAX_WORKERS
 from services.schema.units import Bytes, Throughput
 
 DeviceChoice: TypeAlias = Literal["auto", "cpu", "cuda"]
+Utilisation: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+SPEED_EXAMPLES = f"add for example throughput: {Throughput.example}, or profile: h100 and utilisation: 0.4"
 
 
 class ServerSpec(AccessLink):
@@ -21,6 +37,8 @@ class ServerSpec(AccessLink):
 
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the server's container")
     cpus: PositiveFloat = Field(1.0, description="number of host cores that the server's container may use")
+    watts: PowerDraw | None = Field(None, description=WATTS_DESCRIPTION)
+    price: HourlyPrice | None = Field(None, description=PRICE_DESCRIPTION)
 
 
 class WorkerSpec(AccessLink):
@@ -33,9 +51,16 @@ class WorkerSpec(AccessLink):
         "throughput is as fast as this host",
     )
     profile: DeviceName | None = Field(
-        None, description="name of a known device; throughput is multiplied by its speed relative to an A100"
+        None,
+        description="name of a known device; throughput is multiplied by its speed relative to an A100, utilisation by "
+        "its peak FLOP/s",
     )
-    speed: PositiveFloat = Field(1.0, description="factor by which throughput is multiplied")
+    utilisation: Utilisation | None = Field(
+        None,
+        description="instead of throughput: share of the peak FLOP/s of the profile that training sustains. The "
+        "compute speed is this share of the peak, divided by the operations per sample (workload.flops_per_sample)",
+    )
+    speed: PositiveFloat = Field(1.0, description="factor by which the compute speed is multiplied")
     variation: AnyVariation | None = Field(None, description="variation of the compute time from step to step")
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the worker's container")
     gpu_memory: Bytes | None = Field(
@@ -43,24 +68,39 @@ class WorkerSpec(AccessLink):
         description="limit of the GPU memory that a worker uses for arrays; by default, workers get equal shares",
     )
     cpus: PositiveFloat = Field(1.0, description="number of host cores that the worker's container may use")
+    watts: PowerDraw | None = Field(None, description=WATTS_DESCRIPTION)
+    price: HourlyPrice | None = Field(None, description=PRICE_DESCRIPTION)
 
     @property
-    def samples_per_s(self) -> float | None:
-        """Declared compute speed in training samples per second.
+    def is_paced(self) -> bool:
+        """Whether a compute speed is declared; otherwise the worker computes as fast as this host."""
+        return self.throughput is not None or self.utilisation is not None
 
-        None if the worker computes as fast as this host.
+    def compute_speed(self, sample_operations: SampleOperations | None = None) -> ComputeSpeed | None:
+        """Return the declared compute speed; None if the worker computes as fast as this host.
+
+        The speed of a worker with a utilisation depends on `sample_operations`. It is None too if they are unknown.
         """
-        relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
-        return self.throughput and self.throughput * relative_throughput * self.speed
+        if self.throughput is not None:
+            return scale_declared_throughput(self.throughput, self.profile, self.speed)
+        if self.utilisation is None or self.profile is None or sample_operations is None:
+            return None
+        return speed_from_utilisation(self.utilisation, self.profile, self.speed, sample_operations)
 
     def find_field_conflicts(self) -> Iterator[KeyConflict]:
         yield from super().find_field_conflicts()
         if self.gpu_memory and self.device == "cpu":
             yield KeyConflict(("gpu_memory",), "gpu_memory needs device: cuda or auto; with device: cpu, remove it")
-        if self.throughput is None:
+        if self.throughput is not None and self.utilisation is not None:
+            message = "throughput and utilisation both declare the compute speed; remove one of them"
+            yield KeyConflict(("utilisation",), message)
+        if self.utilisation is not None and self.profile is None:
+            message = "utilisation is a share of the peak of a known device; add for example profile: h100"
+            yield KeyConflict(("utilisation",), message)
+        if not self.is_paced:
             declared = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
             for key in (key for key, value in declared.items() if value):
-                yield KeyConflict((key,), f"{key} needs throughput; add for example throughput: {Throughput.example}")
+                yield KeyConflict((key,), f"{key} needs throughput or utilisation; {SPEED_EXAMPLES}")
 
 
 class WorkerGroup(AccessLinkSettings):
@@ -74,22 +114,27 @@ class WorkerGroup(AccessLinkSettings):
     device: DeviceChoice | None = None
     throughput: Throughput | None = None
     profile: DeviceName | None = None
+    utilisation: Utilisation | None = None
     speed: PositiveFloat | None = None
     variation: AnyVariation | None = None
     memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     cpus: PositiveFloat | None = None
+    watts: PowerDraw | None = None
+    price: HourlyPrice | None = None
 
     def override_spec(self, base_worker_spec: WorkerSpec) -> WorkerSpec:
         """Return a copy of `base_worker_spec` with the values that this group of workers declares.
 
         A group that names a link inherits none of the link keys of `base_worker_spec`, and one with `device: cpu` no
-        limit of GPU memory.
+        limit of GPU memory. A group that declares one of throughput and utilisation does not inherit the other.
         """
         declared = {key: value for key, value in self if key in WorkerSpec.model_fields and value is not None}
         cleared = dict.fromkeys(AccessLinkSettings.model_fields) if self.link else {}
         if self.device == "cpu":
             cleared["gpu_memory"] = None
+        if self.throughput is not None or self.utilisation is not None:
+            cleared |= {"throughput": None, "utilisation": None}
         return base_worker_spec.model_copy(update=cleared | declared)
 
     def find_field_conflicts(
@@ -134,9 +179,15 @@ class Cluster(FrozenRecord):
     def _find_field_conflicts(self) -> Iterator[KeyConflict]:
         for k, group in enumerate(self.groups):
             yield from group.find_field_conflicts(self.worker, k, self.groups[:k])
+        yield from find_currency_conflicts(self._declared_prices())
         yield from prepend_parent_key("network", self.network.find_field_conflicts())
         for k, link in enumerate(self.links):
             yield from prepend_parent_key("links", prepend_parent_key(k, link.key_conflicts_with(self.links[:k])))
+
+    def _declared_prices(self) -> Iterator[DeclaredPrice]:
+        yield DeclaredPrice(("worker", "price"), self.worker.price)
+        yield DeclaredPrice(("server", "price"), self.server.price)
+        yield from (DeclaredPrice(("groups", k, "price"), group.price) for k, group in enumerate(self.groups))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""

@@ -1,4 +1,4 @@
-"""Training throughput of known devices, and variation of a worker's compute time from step to step."""
+"""Speeds of known devices, and variation of a worker's compute time from step to step."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -75,4 +75,18 @@ RELATIVE_THROUGHPUT: Mapping[DeviceName, float] = {
     "rtx-4090": 0.73,
     "rtx-3090": 0.44,
     "a10": 0.34,
+}
+
+# Peak of one device in dense matrix products of bf16 numbers (fp16 for the V100, which has no bf16) with sums in fp32,
+# in FLOP/s. Sources: NVIDIA's data sheets and architecture white papers; where a data sheet gives the rate with
+# sparsity, half of it.
+PEAK_FLOP_PER_S: Mapping[DeviceName, float] = {
+    "b200": 2.25e15,  # HGX B200 data sheet
+    "h200": 989e12,  # H200 data sheet, SXM
+    "h100": 989e12,  # H100 data sheet, SXM5
+    "a100": 312e12,  # A100 data sheet
+    "v100": 125e12,  # V100 data sheet, SXM2
+    "rtx-4090": 165.2e12,  # Ada GPU architecture white paper
+    "rtx-3090": 71e12,  # GA102 GPU architecture white paper
+    "a10": 125e12,  # A10 data sheet
 }

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import ceil
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from services.learning.layout import VectorRange, equal_vector_ranges
@@ -131,14 +132,14 @@ class TransferSchedule(FrozenRecord):
         half_chunk_bytes = -(-vector_bytes // (2 * self.chunk_count))
         return min(max_bytes, max(min_message_bytes, half_chunk_bytes))
 
-    def max_pieces_in_flight(self, piece_bytes: int) -> int | None:
+    def max_pieces_in_flight(self, piece_bytes: float) -> int | None:
         """Return the maximum number of pieces that a rank may send ahead of the totals.
 
         A total is the sum of a piece over all ranks. The rank may send this number of pieces before it has received the
         total of the first piece. The transport's pieces may be shorter than `max_piece_bytes`; then
         `window_extra_bytes` are more pieces. None means no limit.
         """
-        return None if self.window_pieces is None else self.window_pieces + -(-self.window_extra_bytes // piece_bytes)
+        return None if self.window_pieces is None else self.window_pieces + ceil(self.window_extra_bytes / piece_bytes)
 
     def target_ranks(self, rank: int) -> frozenset[int]:
         """Return all ranks to which `rank` sends data or empty messages."""
@@ -226,13 +227,14 @@ class NetworkAndModelSizes(FrozenRecord):
 
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
     array_sizes: tuple[int, ...]  # entries of the model's arrays, in the order of the parameter vector
-    entry_bytes: int = 4  # bytes of an entry as it is summed, whatever its number format on the wire
+    # Bytes of an entry as it is summed, whatever its number format on the wire; more where a payload is declared.
+    entry_bytes: float = 4
     bandwidth_delay_bytes: int = 0  # bytes that a worker's link transfers during the longest round trip
 
     @property
     def vector_bytes(self) -> int:
-        """Size of the parameter vector in bytes."""
-        return sum(self.array_sizes) * self.entry_bytes
+        """Size of the parameter vector on the wire in bytes."""
+        return round(sum(self.array_sizes) * self.entry_bytes)
 
 
 class Collective(ScenarioComponent, ABC):
@@ -275,7 +277,7 @@ class Collective(ScenarioComponent, ABC):
         self,
         rank_count: int,  # noqa: ARG002 - only pipelines hide latency
         vector_bytes: float,  # noqa: ARG002
-        piece_bytes: int,  # noqa: ARG002
+        piece_bytes: float,  # noqa: ARG002
         data_transfer_s: float,  # noqa: ARG002
         path_latency_s: float,  # noqa: ARG002
     ) -> float:

@@ -76,7 +76,7 @@ class DoubleBinaryTree(Collective):
         return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
     def latency_hidden_by_transfer_s(
-        self, rank_count: int, vector_bytes: float, piece_bytes: int, data_transfer_s: float, path_latency_s: float
+        self, rank_count: int, vector_bytes: float, piece_bytes: float, data_transfer_s: float, path_latency_s: float
     ) -> float:
         """Return the seconds during which message latency and data transfer overlap.
 

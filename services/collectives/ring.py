@@ -81,7 +81,7 @@ class Ring(Collective):
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
     def latency_hidden_by_transfer_s(
-        self, rank_count: int, vector_bytes: float, piece_bytes: int, data_transfer_s: float, path_latency_s: float
+        self, rank_count: int, vector_bytes: float, piece_bytes: float, data_transfer_s: float, path_latency_s: float
     ) -> float:
         """Return the seconds during which message latency and data transfer overlap.
 

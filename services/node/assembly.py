@@ -9,7 +9,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,7 @@ from services.node.event_runner import ScenarioEventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.machine import ShardStateMachine
-from services.ps_shard.runtime import ServerRuntime
+from services.ps_shard.runtime import BusyTime, ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalNodeReport
@@ -57,6 +57,7 @@ class NodeServices:
     read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
     measure_core_share: Callable[[], CpuCoreShare | None]  # share of a host core; None: all nodes share one process
     link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
+    update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one
 
 
 async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServices) -> None:
@@ -135,7 +136,8 @@ async def run_parameter_server(plan: Plan, node: NodePlan, node_services: NodeSe
     bytes_before = node_services.read_interface_bytes()
     async with _make_scenario_event_runner(plan, node, node_services).run_events(training_start_s):
         final_message = await _run_server_in_all_phases(plan, node, server, node_services)
-    _log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0)
+    update_seconds = round(node_services.update_time.seconds, 6)
+    _log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0, update_seconds=update_seconds)
     await node_services.control.leave(final_message)
 
 
@@ -347,6 +349,7 @@ def make_shard_server(
         shard_number=plan.shard_owners.index(node.name),
         update_log=LogEventBatch(services.log, "shard_updates", UPDATE_COLUMNS),
         drop_log=LogEventBatch(services.log, "shard_drops", UPDATE_COLUMNS),
+        busy_time=services.update_time,
     )
 
 

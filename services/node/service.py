@@ -142,6 +142,7 @@ async def _run_worker_or_server(
         stream_lifetime_s=plan.timeouts.run,
         shaping=_make_link_shaping(plan, node, clock, link_conditions, link_state_file),
         encrypt=plan.security.data == "tls",
+        payload_scale=plan.payload_scale,
     )
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)

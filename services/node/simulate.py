@@ -103,7 +103,13 @@ def _make_virtual_network(plan: Plan) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(
-        uplinks, downlinks, plan.message_timeout_s, plan.network, plan.seed, plan.longest_message_bytes
+        uplinks,
+        downlinks,
+        plan.message_timeout_s,
+        plan.network,
+        plan.seed,
+        plan.longest_message_bytes,
+        plan.payload_scale,
     )
 
 

@@ -5,6 +5,7 @@ Step times are predicted from the cost model.
 
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,33 @@ MAX_DRAWN_STEPS = 2000  # of a training phase: the mean of more steps is hardly 
 DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
-def choose_message_size_limits(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageSizeLimits:
+class ModelVector(NamedTuple):
+    """Parameter vector of the trained model, and its size on the wire."""
+
+    entries: int
+    dtype: str  # NumPy's name of the type of an entry
+    payload_scale: float = 1.0  # bytes on the wire per byte of the vector
+
+    @property
+    def entry_bytes(self) -> float:
+        """Bytes of one entry on the wire."""
+        return np.dtype(self.dtype).itemsize * self.payload_scale
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the vector on the wire."""
+        return round(self.entries * self.entry_bytes)
+
+
+def choose_message_size_limits(
+    engine: EngineName, transport: TransportName, vector_bytes: int, *, is_declared_size: bool
+) -> MessageSizeLimits:
     """Return the limits on the size of the messages that carry a long vector.
 
     A vector of `vector_bytes` is cut into messages of such sizes. Messages are short where no kernel shapes the links,
-    so that streams share links evenly.
+    so that streams share links evenly. `is_declared_size` is as for `choose_message_bytes`.
     """
-    fluid_bytes = choose_message_bytes(vector_bytes)
+    fluid_bytes = choose_message_bytes(vector_bytes, is_declared_size=is_declared_size)
     lengths = {"grpc": GRPC_MESSAGE_SIZE_LIMITS, "tcp": TCP_MESSAGE_SIZE_LIMITS}[transport]
     if engine == "simulated":
         return MessageSizeLimits(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
@@ -37,8 +58,7 @@ def choose_message_size_limits(engine: EngineName, transport: TransportName, vec
 def build_cost_model(
     nodes: Sequence[NodePlan],
     network: Network,
-    vector_entries: int,
-    dtype: str,
+    vector: ModelVector,
     message_overhead_s: float,
     message_size_limits: MessageSizeLimits,
 ) -> CostModel:
@@ -49,8 +69,7 @@ def build_cost_model(
     Args:
         nodes: all nodes of the trial.
         network: shared links and paths between them.
-        vector_entries: entries of the parameter vector.
-        dtype: NumPy's name of the type of an entry.
+        vector: parameter vector of the trained model.
         message_overhead_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
             this time shows as a difference between measured and predicted step times.
         message_size_limits: sizes of the messages into which vectors are cut.
@@ -58,8 +77,9 @@ def build_cost_model(
     return CostModel(
         workers=tuple(node.name for node in nodes if node.role == "worker"),
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
-        entries=vector_entries,
-        dtype=dtype,
+        entries=vector.entries,
+        dtype=vector.dtype,
+        payload_scale=vector.payload_scale,
         alpha_s=message_overhead_s,
         message_lengths=message_size_limits,
         uplink_s_per_byte={node.name: 1 / to_goodput_bytes_per_s(node.uplink_bps) for node in nodes},

@@ -8,7 +8,13 @@ import numpy as np
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
-from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits, plan_compute_times
+from services.plan.cost import (
+    DTYPE_BY_PRECISION,
+    ModelVector,
+    build_cost_model,
+    choose_message_size_limits,
+    plan_compute_times,
+)
 from services.plan.node_plan import NodePlan
 from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
 from services.plan.plan import Plan, PostSwitchPhasePlan
@@ -55,14 +61,17 @@ def make_plan(
     """
     scenario, workload, workers = trial.scenario, trial.scenario.workload, trial.scenario.cluster.workers
     task, train_samples = learning_task_of(workload.dataset)
-    layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
-    entry_bytes = int(dtype.removeprefix("float")) // 8
+    layout, payload = workload.model.parameter_layout(task), workload.planned_payload
+    dtype, scale = DTYPE_BY_PRECISION[workload.precision], payload.scale if payload else 1.0
+    vector = ModelVector(layout.parameter_count, dtype, scale)
     nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator, engine)
     network = plan_network(scenario, nodes)
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
-    lengths = choose_message_size_limits(engine, scenario.transport, layout.parameter_count * entry_bytes)
-    cost = build_cost_model(nodes, network, layout.parameter_count, dtype, alpha_s / trial_dilation, lengths)
-    site = get_auto_collective_sizes(scenario, nodes, layout, entry_bytes, cost)
+    lengths = choose_message_size_limits(
+        engine, scenario.transport, vector.size_bytes, is_declared_size=payload is not None
+    )
+    cost = build_cost_model(nodes, network, vector, alpha_s / trial_dilation, lengths)
+    site = get_auto_collective_sizes(scenario, nodes, layout, vector.entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
     order = DataOrder(samples=train_samples, batch=workload.global_batch_size(workers), seed=trial.seed)
@@ -116,6 +125,7 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
         "clip_norm": workload.clip_norm,
         "batch_rate_factor": workload.batch_rate_factor(worker_count),
         "precision": workload.precision,
+        "payload": workload.planned_payload,
         "batch": workload.global_batch_size(worker_count),
         "epochs": workload.epochs,
         "target": workload.target,
@@ -144,8 +154,8 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "schedule": first.collective_schedule(workers),
         "is_synchronous": traits.is_synchronous,
         "exchange_period": traits.exchange_period,
-        "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count),
-        "reply_bytes_per_step": _reply_bytes_by_worker(sent),
+        "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
+        "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
     }
 
 
@@ -241,6 +251,7 @@ def _plan_post_switch_phase(
     if switch is None:
         return None
     workload, workers, servers = trial.scenario.workload, len(cost_model.workers), strategy_phases.server_count
+    scale = cost_model.payload_scale
     optimiser = switch.optimiser_after_switch(workload.scale_rate_by_batch(workers), workers)
     sent = switch.second.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
@@ -249,8 +260,8 @@ def _plan_post_switch_phase(
         planned_step=_planned_switch_step(switch, workload, workers),
         optimiser=optimiser,
         schedule=switch.second.collective_schedule(workers),
-        bytes_per_step=_sent_bytes_by_node(sent, servers),
-        reply_bytes_per_step=_reply_bytes_by_worker(sent),
+        bytes_per_step=_sent_bytes_by_node(sent, servers, scale),
+        reply_bytes_per_step=_reply_bytes_by_worker(sent, scale),
         predicted=predicted,
         is_synchronous=switch.second.describe_worker_exchange().is_synchronous,
         worker_weights=switch.batch_shares_after_switch(workers),
@@ -258,7 +269,9 @@ def _plan_post_switch_phase(
             predict_latency_s(switch.first, cost_model),
             predict_latency_s(switch.second, cost_model),
         ),
-        model_transfer_bytes=_sent_bytes_by_node(transfer_bytes, servers),
+        model_transfer_bytes={
+            node: round(size) for node, size in _sent_bytes_by_node(transfer_bytes, servers, scale).items()
+        },
     )
 
 
@@ -271,19 +284,28 @@ def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: Po
     return max(phases_s) if second_phase and second_phase.planned_step is None else sum(phases_s)
 
 
-def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]:
+def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep, payload_scale: float) -> dict[str, float]:
     """Return the bytes that each worker's server shard sends to other workers per step.
 
-    The bytes are those of payloads, by node name.
+    The bytes are those of payloads on the wire, by node name.
     """
-    return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.replies)}
+    return {
+        f"worker-{rank}": _scale_bytes(size_bytes, payload_scale)
+        for rank, size_bytes in enumerate(sent_bytes_by_role.replies)
+    }
 
 
-def _sent_bytes_by_node(sent_bytes_by_role: BytesPerStep, server_count: int) -> dict[str, float]:
-    """Return the payload bytes that each node sends per step, by node name.
+def _sent_bytes_by_node(sent_bytes_by_role: BytesPerStep, server_count: int, payload_scale: float) -> dict[str, float]:
+    """Return the payload bytes on the wire that each node sends per step, by node name.
 
     The value is 0 for servers that are not used.
     """
     worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.workers)}
     server_bytes = sent_bytes_by_role.servers or (0,) * server_count
-    return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}
+    sent = worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}
+    return {name: _scale_bytes(size_bytes, payload_scale) for name, size_bytes in sent.items()}
+
+
+def _scale_bytes(size_bytes: float, payload_scale: float) -> float:
+    """Return the bytes on the wire for bytes of the trained model's vector; the same number without a payload."""
+    return size_bytes if payload_scale == 1 else size_bytes * payload_scale

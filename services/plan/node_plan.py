@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from services.cluster.addresses import NodeAddresses
 from services.cluster.device_profiles import AnyVariation
+from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.runtime.device import DeviceSelection, GpuMemoryShare
 from services.schema.component import FrozenRecord
 
@@ -22,6 +23,7 @@ class NodePlan(FrozenRecord):
     device: DeviceSelection = "cpu"
     gpu_memory: GpuMemoryShare = GpuMemoryShare()  # of a worker that computes on a GPU
     throughput: float | None = None  # samples/s, if set by the scenario; None: as fast as the host
+    throughput_derivation: str = ""  # how the throughput follows from declared keys
     # In [0, 1): part of the spare time of an emulated compute phase that passes before the real compute. It differs
     # between workers, so that they do not compute at the same time on the host's cores.
     compute_slot: float = 0.0
@@ -31,3 +33,5 @@ class NodePlan(FrozenRecord):
     variation: AnyVariation | None = None  # of the emulated compute time
     memory_bytes: int  # limit of the container
     cpus: float  # number of host cores that the container may use
+    watts: PowerDraw | None = None  # declared power draw
+    price: HourlyPrice | None = None  # declared price

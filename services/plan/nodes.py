@@ -44,6 +44,8 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
+        watts=server.watts,
+        price=server.price,
         **_make_node_link_fields(server.with_link_profile_values),
     )
 
@@ -54,7 +56,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
     The plan also contains the compute device and the link rates. Compute slots are staggered, so that workers with
     emulated compute speed do not all use the host's cores at once.
     """
-    worker = scenario.worker_spec(rank)
+    worker, compute_speed = scenario.worker_spec(rank), scenario.worker_compute_speed(rank)
     return NodePlan(
         name=f"worker-{rank}",
         role="worker",
@@ -62,11 +64,14 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
         addresses=addresses,
         device=worker.device,
         gpu_memory=_share_gpu_memory(scenario, rank, engine),
-        throughput=worker.samples_per_s,
+        throughput=compute_speed.samples_per_s if compute_speed else None,
+        throughput_derivation=compute_speed.derivation if compute_speed else "",
         variation=worker.variation,
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
+        watts=worker.watts,
+        price=worker.price,
         **_make_node_link_fields(worker.with_link_profile_values),
     )
 
@@ -106,7 +111,7 @@ def get_auto_collective_sizes(
     scenario: Scenario,
     node_plans: Sequence[NodePlan],
     parameter_layout: ParameterLayout,
-    vector_entry_bytes: int,
+    vector_entry_bytes: float,
     cost_model: CostModel,
 ) -> NetworkAndModelSizes:
     """Return the sizes of network and model from which a collective algorithm is set up.

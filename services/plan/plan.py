@@ -21,8 +21,9 @@ from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
 from services.learning.parameter_updater import ParameterUpdater
 from services.learning.schedules import AnySchedule, ConstantSchedule
-from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
+from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
+from services.scenario.payload import PlannedPayload
 from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
 from services.scenario.workload import learning_task_of
@@ -84,7 +85,8 @@ class Plan(FrozenRecord):
     evaluate_every: int  # training samples between two evaluations
     steps: int  # of the whole budget
     parameters: int  # entries of the parameter vector
-    vector_bytes: int  # size of the parameter vector
+    vector_bytes: int  # size of the parameter vector on the wire: the declared size if there is one
+    payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
 
     workers: int  # number of workers
     servers: int  # number of dedicated servers
@@ -154,7 +156,22 @@ class Plan(FrozenRecord):
     @property
     def message_size_limits(self) -> MessageSizeLimits:
         """Limits on the size of the messages into which the transport cuts long vectors."""
-        return choose_message_size_limits(self.engine, self.transport, self.vector_bytes)
+        return choose_message_size_limits(
+            self.engine, self.transport, self.vector_bytes, is_declared_size=self.payload is not None
+        )
+
+    @property
+    def payload_scale(self) -> float:
+        """Bytes on the wire for each byte of a payload: above 1 where a larger model's messages are declared."""
+        return self.payload.scale if self.payload else 1.0
+
+    @property
+    def sends_padding(self) -> bool:
+        """Whether nodes send as many bytes as messages of the declared size have.
+
+        Where the transport emulates the rates of links, only the size of a message counts, and padding is not sent.
+        """
+        return self.engine == "docker"
 
     @property
     def longest_message_bytes(self) -> int:
@@ -162,7 +179,7 @@ class Plan(FrozenRecord):
 
         It matters for engines in which the transport, not the kernel, shapes the links.
         """
-        return choose_message_bytes(self.vector_bytes)
+        return choose_message_bytes(self.vector_bytes, is_declared_size=self.payload is not None)
 
     @property
     def message_timeout_s(self) -> float:
@@ -184,7 +201,11 @@ class Plan(FrozenRecord):
     def step_cost_model(self) -> CostModel:
         """Cost model of the planned cluster, from which exchange times are predicted."""
         return build_cost_model(
-            self.nodes, self.network, self.parameters, self.dtype, self.alpha_s, self.message_size_limits
+            self.nodes,
+            self.network,
+            ModelVector(self.parameters, self.dtype, self.payload_scale),
+            self.alpha_s,
+            self.message_size_limits,
         )
 
     @property

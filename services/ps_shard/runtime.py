@@ -28,6 +28,13 @@ from services.schema.arrays import HostArray, without_divergence_warnings
 
 
 @dataclass
+class BusyTime:
+    """Virtual seconds for which a node has computed so far, over all training phases."""
+
+    seconds: float = 0.0
+
+
+@dataclass
 class ServerRuntime:
     """Server of one shard of the parameter vector, and its connections to the workers.
 
@@ -43,6 +50,7 @@ class ServerRuntime:
     shard_number: int
     update_log: LogEventBatch  # pushes in the order of their updates; a replay of them gives the same parameters
     drop_log: LogEventBatch  # dropped pushes, in the same columns; version: of the parameters when the push arrived
+    busy_time: BusyTime = field(default_factory=BusyTime)  # of updates
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
     _last_replies: dict[int, HostArray] = field(
@@ -147,6 +155,7 @@ class ServerRuntime:
         with without_divergence_warnings():
             self.update_rule.update_shard_params(contributions, update.samples_before)
         self._last_update_s = self.clock.now() - started_s
+        self.busy_time.seconds += self._last_update_s
         for push in update.pushes:
             self.update_log.add_event(
                 _make_push_log_row(push, update.version, update.count_updates_behind(push), started_ms)

@@ -43,7 +43,7 @@ class MessageTag(NamedTuple):
 class Message(NamedTuple):
     """Message between two nodes: a payload and its metadata.
 
-    The payload has at most the transport's `max_piece_bytes`. Times are in virtual seconds.
+    The payload has at most the transport's `max_payload_bytes`. Times are in virtual seconds.
     """
 
     tag: MessageTag
@@ -102,8 +102,19 @@ class Transport(ABC):
     """
 
     traffic: SentTraffic
-    max_piece_bytes: int  # the largest payload that one message should carry
+    # Bytes on the wire for each byte of a payload: above 1 where a scenario declares messages of a larger model.
+    payload_scale: float = 1.0
+    max_piece_bytes: int  # the largest size on the wire that one message should have
     min_piece_bytes: int  # the smallest piece of a pipeline: more messages would cost more time than they hide
+
+    @property
+    def max_payload_bytes(self) -> float:
+        """Largest payload that one message should carry."""
+        return self.max_piece_bytes / self.payload_scale
+
+    def size_on_wire(self, message: Message) -> int:
+        """Return the bytes for which a message counts on links: its payload, scaled to the declared size."""
+        return round(message.size_bytes * self.payload_scale)
 
     @abstractmethod
     async def connect(self, node_names: Iterable[str]) -> None:

@@ -11,16 +11,16 @@ from services.runtime.transport import Message, Transport
 from services.schema.arrays import HostArray
 
 
-def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]:
+def split_vector(vector: HostArray, max_piece_bytes: float) -> Iterator[HostArray]:
     """Yield the pieces of a vector, in order, as views.
 
     The pieces have at most `max_piece_bytes` and cover `vector`, shape (n,).
     """
-    length = max(1, max_piece_bytes // vector.itemsize)
+    length = max(1, int(max_piece_bytes // vector.itemsize))
     return (vector[start : start + length] for start in range(0, vector.size, length))
 
 
-def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
+def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: float) -> Iterator[Message]:
     """Yield one message for each piece of a vector.
 
     The pieces of `vector` are numbered from 0 on. The rest of a message is as in `message_template`. An empty vector is
@@ -34,7 +34,7 @@ def make_vector_messages(message_template: Message, vector: HostArray, max_piece
 
 async def send_vector(transport: Transport, target: str, message_template: Message, vector: HostArray) -> None:
     """Send `vector` to the node `target` as several messages, made from `message_template`."""
-    for message in make_vector_messages(message_template, vector, transport.max_piece_bytes):
+    for message in make_vector_messages(message_template, vector, transport.max_payload_bytes):
         await transport.send(target, message)
 
 
@@ -43,7 +43,7 @@ async def receive_remaining_pieces(transport: Transport, source: str, first_piec
 
     The first piece is `first_piece`; all pieces, the first one included, are written into `vector`.
     """
-    for number, piece in enumerate(split_vector(vector, transport.max_piece_bytes)):
+    for number, piece in enumerate(split_vector(vector, transport.max_payload_bytes)):
         buffer, tag = piece.data.cast("B"), first_piece.tag._replace(piece=number)
         message = first_piece if number == 0 else await transport.receive(source, tag, buffer=buffer)
         if message.data is not buffer:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
+from services.cluster.compute_speed import ComputeSpeed
 from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, restrict_events_to_nodes
 from services.scenario.published_curves import PublishedCurve, unknown_label_conflicts
 from services.scenario.sweep import (
@@ -35,7 +36,7 @@ from services.schema.limits import (
     MAX_TRIALS,
     MAX_WORKERS,
 )
-from services.schema.units import Duration
+from services.schema.units import Duration, Operations
 from services.strategies import AnyStrategy, ScenarioSizes
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -186,8 +187,12 @@ class Scenario(FrozenRecord):
 
     @property
     def workers_without_throughput(self) -> tuple[str, ...]:
-        """Names of the workers without a declared throughput; they compute as fast as this host can."""
-        return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).samples_per_s)
+        """Names of the workers without a declared compute speed; they compute as fast as this host can."""
+        return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).is_paced)
+
+    def worker_compute_speed(self, rank: int) -> ComputeSpeed | None:
+        """Return the declared compute speed of the worker with this rank; None if it is as fast as this host."""
+        return self.worker_spec(rank).compute_speed(self.workload.sample_operations)
 
     def trials(self) -> tuple["TrialSpec", ...]:
         """Return all trials of this scenario, in the order in which they run.
@@ -254,6 +259,8 @@ class Scenario(FrozenRecord):
             strategies = {identity.label: document["strategies"].get(identity.label)}
             workers, servers = self.cluster.workers, self.strategies[identity.label].training_phases().server_count
         cluster = self.cluster.restrict_to_cluster_size(workers, servers)
+        if all(cluster.worker_spec(rank).utilisation is None for rank in range(workers)):
+            document["workload"]["flops_per_sample"] = None  # only left out workers need them
         events = restrict_events_to_nodes(self.events, cluster_node_names(workers, servers))
         return document | {
             "strategies": strategies,
@@ -365,6 +372,7 @@ class Scenario(FrozenRecord):
         yield from self._find_too_frequent_evaluations()
         yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()
+        yield from self._find_operations_conflicts()
         yield from self._find_too_slow_workers()
         yield from self._find_events_after_end()
 
@@ -414,9 +422,26 @@ class Scenario(FrozenRecord):
             if unpaced and event.at.random is not None:
                 message = (
                     f"random events need a predicted duration, and {unpaced[0]} has no throughput to predict it from; "
-                    "declare a throughput for every worker, or use time, step or share instead of random"
+                    "declare a throughput or utilisation for every worker, or use time, step or share instead of random"
                 )
                 yield KeyConflict(("events", k, "at", "random"), message)
+
+    def _find_operations_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if operations per sample are missing for a utilisation, or have no effect."""
+        ranks = [rank for rank in range(self.cluster.workers) if self.worker_spec(rank).utilisation is not None]
+        if ranks and self.workload.sample_operations is None:
+            message = (
+                f"worker-{ranks[0]} declares a utilisation, but the operations per sample of payload "
+                f"{self.workload.payload} are not known; add for example flops_per_sample: {Operations.example}, or "
+                "declare a throughput instead of the utilisation"
+            )
+            yield KeyConflict(("workload", "flops_per_sample"), message)
+        if self.workload.flops_per_sample is not None and not ranks:
+            message = (
+                "flops_per_sample has no effect, since no worker declares a utilisation; remove it, or add for example "
+                "utilisation: 0.4 and profile: h100 to cluster.worker"
+            )
+            yield KeyConflict(("workload", "flops_per_sample"), message)
 
     def _find_too_slow_workers(self) -> Iterator[KeyConflict]:
         """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.
@@ -425,13 +450,14 @@ class Scenario(FrozenRecord):
         """
         samples = self.workload.global_batch_size(self.cluster.workers) / self.cluster.workers
         for rank in range(self.cluster.workers):
-            spec = self.worker_spec(rank)
-            if spec.throughput and samples > Duration(Duration.largest) * (spec.samples_per_s or 0.0):
+            speed = self.worker_compute_speed(rank)
+            if speed and samples > Duration(Duration.largest) * speed.samples_per_s:
+                key = "throughput" if self.worker_spec(rank).throughput else "utilisation"
                 message = (
-                    f"worker-{rank} computes {spec.samples_per_s:.3g} samples/s, so that its {samples:g} samples of a "
-                    f"step take more than {Duration.largest}; declare a higher throughput or speed"
+                    f"worker-{rank} computes {speed.samples_per_s:.3g} samples/s, so that its {samples:g} samples of a "
+                    f"step take more than {Duration.largest}; declare a higher {key} or speed"
                 )
-                yield KeyConflict(("cluster", "worker", "throughput"), message)
+                yield KeyConflict(("cluster", "worker", key), message)
                 return
 
     def _find_events_after_end(self) -> Iterator[KeyConflict]:

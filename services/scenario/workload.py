@@ -1,24 +1,30 @@
 """Workload: the dataset, model, optimiser, learning-rate schedule, batch size and budget of a scenario."""
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
 from math import ceil, sqrt
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from services.cluster.compute_speed import SampleOperations
+from services.cluster.links.fluid_link import choose_message_bytes
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.evaluation_schedule import EvaluationSchedule
 from services.learning.models import AnyModel, model_kinds_for_loss
 from services.learning.optimisers import AnyOptimiser
 from services.learning.schedules import AnySchedule, ConstantSchedule, TrainingBudget
+from services.scenario.payload import DeclaredPayload, PlannedPayload, plan_payload
 from services.scenario.target import QualityTarget, metric_names_of_loss
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
+from services.schema.units import Operations
 from services.strategies.base import WholeVectorNeed
 
 Precision: TypeAlias = Literal["fp32", "fp64"]
+TRAINING_FLOPS_PER_FORWARD_FLOP = 3  # the backward pass takes twice as many operations as the forward pass
+BYTES_BY_PRECISION: Mapping[Precision, int] = {"fp32": 4, "fp64": 8}
 
 
 class BatchScaling(FrozenRecord):
@@ -63,6 +69,16 @@ class Workload(FrozenRecord):
     target: QualityTarget | None = Field(None, description="quality at which training counts as done")
     stop: Literal["target", "budget"] = Field("target", description="training ends at the target, or after all epochs")
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
+    payload: DeclaredPayload | None = Field(
+        None,
+        description="model whose messages are sent while `model` is trained: a known model such as bert-large, or a "
+        "number of parameters with a format, such as 30.8M x fp32",
+    )
+    flops_per_sample: Operations | None = Field(
+        None,
+        description="floating-point operations of forward and backward pass for one sample, for workers with a "
+        "utilisation; default: those of the known model of payload, else those of `model`",
+    )
 
     @model_validator(mode="after")
     def _reject_field_conflicts(self) -> Self:
@@ -96,12 +112,61 @@ class Workload(FrozenRecord):
             yield KeyConflict(("model",), message)
         elif reason := self.model.unsupported_task_reason(task):
             yield KeyConflict(("model",), reason)
+        yield from self._find_payload_conflicts()
         names = metric_names_of_loss(task.loss)
         if self.target and self.target.metric not in names:
             message = (
                 f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {', '.join(names)}"
             )
             yield KeyConflict(("target", "metric"), message)
+
+    def _find_payload_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if messages of the trained model cannot be as large as declared."""
+        payload = self.planned_payload
+        if payload is None:
+            return
+        if payload.scale < 1:
+            message = (
+                f"{payload.declared} has messages of {payload.size_bytes:,} bytes, fewer than the trained model "
+                f"({payload.trained_bytes:,} bytes: {payload.trained_parameters:,} parameters in {self.precision}); "
+                "declare a larger model, train a smaller one, or leave out payload"
+            )
+            yield KeyConflict(("payload",), message)
+        message_bytes = choose_message_bytes(payload.size_bytes, is_declared_size=True)
+        if payload.size_bytes > payload.trained_parameters * message_bytes:
+            message = (
+                f"{payload.declared} has messages of {payload.size_bytes:,} bytes, cut into pieces of at most "
+                f"{message_bytes:,} bytes; the {payload.trained_parameters:,} parameters of the trained model are too "
+                f"few for so many pieces; train a model with at least {-(-payload.size_bytes // message_bytes):,} "
+                "parameters, or declare a smaller payload"
+            )
+            yield KeyConflict(("payload",), message)
+
+    @cached_property
+    def sample_operations(self) -> SampleOperations | None:
+        """Floating-point operations of a training step for one sample, from which a utilisation gives a speed.
+
+        They are declared, or those of the named model of `payload`, or those of the trained model. None if the payload
+        is that of a model whose operations are not known.
+        """
+        if self.flops_per_sample is not None:
+            return SampleOperations(self.flops_per_sample, "workload.flops_per_sample")
+        if self.payload is not None:
+            model = self.payload.published_model
+            if model is None or model.flops_per_sample is None:
+                return None
+            return SampleOperations(model.flops_per_sample, f"published for {self.payload.model_size.model_name}")
+        task = learning_task_of(self.dataset).task
+        forward = sum(self.model.forward_flops(task).values())
+        return SampleOperations(TRAINING_FLOPS_PER_FORWARD_FLOP * forward, f"computed for model {self.model.kind}")
+
+    @cached_property
+    def planned_payload(self) -> PlannedPayload | None:
+        """Sizes of the declared model and of the trained model; None if no payload is declared."""
+        if self.payload is None:
+            return None
+        parameters = self.model.parameter_layout(learning_task_of(self.dataset).task).parameter_count
+        return plan_payload(self.payload, parameters, parameters * BYTES_BY_PRECISION[self.precision])
 
     def global_batch_size(self, worker_count: int) -> int:
         """Return the global batch size: the number of samples per step over all workers."""

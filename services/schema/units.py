@@ -127,6 +127,24 @@ class Bytes(Quantity):
     largest = "1000000000GB"
 
 
+class Operations(Quantity):
+    """A number of floating-point operations; a multiplication and an addition are two."""
+
+    units: ClassVar = {"FLOP": 1.0, "kFLOP": 1e3, "MFLOP": 1e6, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15}
+    noun = "a number of floating-point operations"
+    example = "24.5GFLOP"
+    largest = "1000000000PFLOP"
+
+
+class Power(Quantity):
+    """An electric power in watts."""
+
+    units: ClassVar = {"W": 1.0, "kW": 1e3}
+    noun = "a power"
+    example = "700W"
+    largest = "1000000kW"
+
+
 class Throughput(Quantity):
     """A compute speed in training samples per second."""
 

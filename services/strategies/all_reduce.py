@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, choose_message_bytes
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, MIN_FLUID_MESSAGES_PER_VECTOR
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.base import RankPair
 from services.collectives.execution.executor import all_reduce
@@ -35,6 +35,8 @@ from services.strategies.cost_model import (
     Flow,
     StepTimePrediction,
 )
+
+SHORT_VECTOR_BYTES = MIN_FLUID_MESSAGES_PER_VECTOR * MAX_FLUID_MESSAGE_BYTES  # its messages are shorter than others
 
 
 class AllReduce(SinglePhaseStrategy):
@@ -96,7 +98,8 @@ class AllReduce(SinglePhaseStrategy):
         compute time in each step.
         """
         ranks, schedule = len(cost_model.workers), self.collective_schedule(len(cost_model.workers))
-        size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
+        compressed_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
+        size_bytes = compressed_bytes * cost_model.payload_scale
         flows = {
             edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.sending_rank_pairs
         }
@@ -127,10 +130,10 @@ class AllReduce(SinglePhaseStrategy):
         ranks, max_deviation_s = len(cost_model.workers), MAX_NEGLECTED_SHARE * (compute_s + exchange_s)
         if exchange_s <= max_deviation_s:
             return ""
-        message_bytes = choose_message_bytes(cost_model.vector_bytes)
+        message_bytes = cost_model.fluid_message_bytes
         if reason := self.collective.explain_inapplicable_form(ranks, ceil(cost_model.vector_bytes / message_bytes)):
             return reason
-        schedule, is_short = self.collective_schedule(ranks), message_bytes < MAX_FLUID_MESSAGE_BYTES
+        schedule, is_short = self.collective_schedule(ranks), cost_model.vector_bytes < SHORT_VECTOR_BYTES
         if is_short and cost_model.has_unequal_links and not schedule.is_pipelined:
             return "ranks with faster links exchange short vectors before the others"
         spread_s = cost_model.compute_times.mean_spread_s(steps_per_exchange)
@@ -154,7 +157,8 @@ class AllReduce(SinglePhaseStrategy):
         if cost_model.message_lengths is None:
             return 0.0
         ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
-        piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
+        longest_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
+        piece_bytes = cost_model.round_to_whole_entries(longest_bytes)
         return self.collective.latency_hidden_by_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from pydantic import InstanceOf
 
-from services.cluster.links.fluid_link import to_goodput_bytes_per_s
+from services.cluster.links.fluid_link import choose_message_bytes, to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.schema.component import FrozenRecord
@@ -35,6 +35,7 @@ class CostModel(FrozenRecord):
     servers: tuple[str, ...] = ()  # names of dedicated servers by rank
     entries: int  # of the parameter vector
     dtype: str
+    payload_scale: float = 1.0  # bytes on the wire per byte of the vector; above 1 where a larger payload is declared
     alpha_s: float = 0.0  # latency per message that the host adds (α), in virtual seconds; 0 without calibration
     message_lengths: MessageSizeLimits | None = None  # message lengths; None: every vector is one message
     uplink_s_per_byte: dict[str, float]  # by node name; 0 for an unshaped link
@@ -75,8 +76,38 @@ class CostModel(FrozenRecord):
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the parameter vector."""
-        return self.entries * np.dtype(self.dtype).itemsize
+        """Bytes of the parameter vector on the wire."""
+        return round(self.entries * self._entry_bytes)
+
+    @property
+    def _entry_bytes(self) -> float:
+        """Bytes of one entry of the parameter vector on the wire."""
+        return np.dtype(self.dtype).itemsize * self.payload_scale
+
+    @property
+    def fluid_message_bytes(self) -> float:
+        """Bytes of the messages into which the vector is cut where the fluid model limits link rates."""
+        return self.round_to_whole_entries(
+            choose_message_bytes(self.vector_bytes, is_declared_size=self.payload_scale > 1)
+        )
+
+    def round_to_whole_entries(self, message_bytes: int) -> float:
+        """Return the size of the longest message of at most `message_bytes` that contains whole entries.
+
+        Only with a declared payload, entries are so large that the difference matters. Every message has an entry.
+        """
+        if self.payload_scale == 1:
+            return message_bytes
+        return max(1, int(message_bytes // self._entry_bytes)) * self._entry_bytes
+
+    def last_message_bytes(self, vector_range_bytes: float) -> float:
+        """Return the size in bytes of the last message when a range of the vector is cut into messages.
+
+        It may be smaller than the other messages. `vector_range_bytes` is the size of the range on the wire.
+        """
+        message_bytes = round(self.fluid_message_bytes / self.payload_scale)  # in bytes of the trained model
+        range_bytes = round(vector_range_bytes / self.payload_scale)
+        return (range_bytes % message_bytes or min(range_bytes, message_bytes)) * self.payload_scale
 
     @property
     def compute_times(self) -> ComputeTimes:

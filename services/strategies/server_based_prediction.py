@@ -26,7 +26,6 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.links.fluid_link import choose_message_bytes, compute_last_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -152,13 +151,12 @@ class ServerStepTimeModel:
         if link_name not in self.cost_model.servers:
             return 0.0
         shard_bytes = max(size for _, size in self._server_reply_flows)
-        last_bytes = compute_last_message_bytes(shard_bytes, self.cost_model.vector_bytes)
-        return last_bytes * self.cost_model.uplink_s_per_byte[str(link_name)]
+        return self.cost_model.last_message_bytes(shard_bytes) * self.cost_model.uplink_s_per_byte[str(link_name)]
 
     @property
     def _message_s(self) -> float:
         """Seconds for which one message of a reply occupies the slowest uplink of a node that owns a shard."""
-        message_bytes = choose_message_bytes(self.cost_model.vector_bytes)
+        message_bytes = self.cost_model.fluid_message_bytes
         return max(
             (
                 min(size, message_bytes) * self.cost_model.uplink_s_per_byte[owner]
@@ -279,8 +277,9 @@ class ServerStepTimeModel:
 
         Pushes of a node to itself are left out.
         """
+        compressor, cost = self.algorithm.compressor, self.cost_model
         return [
-            ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
+            ((worker, owner), compressor.compressed_size_bytes(shard.size, cost.dtype) * cost.payload_scale)
             for owner, shard in self._pair_owners_with_shards()
             for worker in self.cost_model.workers
             if worker != owner
@@ -292,9 +291,9 @@ class ServerStepTimeModel:
 
         Replies of a node to itself are left out.
         """
-        itemsize = np.dtype(self.cost_model.dtype).itemsize
+        entry_bytes = np.dtype(self.cost_model.dtype).itemsize * self.cost_model.payload_scale
         return [
-            ((owner, worker), shard.size * itemsize)
+            ((owner, worker), shard.size * entry_bytes)
             for owner, shard in self._pair_owners_with_shards()
             for worker in self.cost_model.workers
             if worker != owner
@@ -363,7 +362,7 @@ def _predict_lone_exchange_s(
     busy_s = cost_model.busy_s_by_link(push_flows)
     is_sequential = busy_s["up", worker_name] == max(busy_s.values())
     last_pieces = [
-        (flow, compute_last_message_bytes(size, cost_model.vector_bytes))
+        (flow, cost_model.last_message_bytes(size))
         for flow, size in push_flows[1:]
         if flow[1] not in cost_model.workers
     ]

@@ -5,6 +5,9 @@ everything before the payload is a prefix of constant length, `PREFIX_BYTES`, an
 payload is a view of the receive buffer (`make bench` measures both). The length of the prefix is a multiple of the
 alignment of arrays: sums over payloads at odd addresses take 1.75 times as long. Both data planes use this encoding:
 gRPC with one buffer per message, TCP as a stream of prefixes and payloads.
+
+A message that a scenario declares to be larger than its payload has padding after the payload: a header of
+`PADDING_HEADER_BYTES` and zeros. Receivers discard both.
 """
 
 import struct
@@ -21,6 +24,9 @@ from services.wire.data_pb2 import DataMessage
 PrefixFields: TypeAlias = tuple[Any, ...]
 
 PREFIX_BYTES = 96
+PADDING_HEADER_BYTES = 6  # key and length of the padding after the payload
+_PADDING_KEY = 0x6A
+_ZEROS = memoryview(bytes(1 << 20))  # shared by the padding of all messages
 _MAX_SIZE_BITS = 35  # of a payload's length: five bytes of a varint
 
 # Key and value of the header as a whole, of its twelve fields and of the padding; then key and length of the payload.
@@ -33,13 +39,32 @@ _HEADER_BYTES, _PAD_BYTES = 85, 1
 _CONSTANT_BYTES = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:14], _PAD_BYTES, _KEYS[14])
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: Message, padding_bytes: int = 0) -> bytes:
     """Return a message as bytes: a serialised `DataMessage` of data.proto.
 
-    This copies the payload once, or not at all if the payload was received in a message with the same prefix.
+    This copies the payload once, or not at all if the payload was received in a message with the same prefix. Zeros of
+    `padding_bytes` follow the payload.
     """
     encoded_prefix = encode_message_prefix(message)
+    if padding_bytes:
+        return b"".join((encoded_prefix, message.data, *make_padding_buffers(padding_bytes)))
     return _find_forwardable_message(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
+
+
+def make_padding_buffers(padding_bytes: int) -> tuple[Buffer, ...]:
+    """Return the buffers to write after a payload so that `padding_bytes` zeros follow it.
+
+    The first buffer is the header of the padding. The result is empty without padding.
+    """
+    if not padding_bytes:
+        return ()
+    whole_buffers, rest_bytes = divmod(padding_bytes, len(_ZEROS))
+    return (encode_padding_header(padding_bytes), *(_ZEROS,) * whole_buffers, _ZEROS[:rest_bytes])
+
+
+def encode_padding_header(padding_bytes: int) -> bytes:
+    """Return the header of the padding after a payload: key and length of the padding."""
+    return bytes((_PADDING_KEY,)) + _encode_payload_size(padding_bytes)
 
 
 def _find_forwardable_message(encoded_prefix: bytes, payload_buffer: Buffer) -> bytes | None:
@@ -73,7 +98,7 @@ def encode_message_prefix(message: Message) -> bytes:
 def decode_message(encoded_message: bytes) -> Message:
     """Decode a serialised `DataMessage`, and return the message.
 
-    If this codec wrote it, the payload is not copied.
+    If this codec wrote it without padding, the payload is not copied.
 
     Raises:
         ProtocolError: the bytes are not a `DataMessage`.
@@ -81,9 +106,17 @@ def decode_message(encoded_message: bytes) -> Message:
     if (fields := _unpack_prefix(encoded_message)) is None:
         return _decode_with_protobuf(encoded_message)
     payload = memoryview(encoded_message)[PREFIX_BYTES:]
-    if (size_bytes := count_payload_bytes(fields)) != payload.nbytes:
+    if (size_bytes := count_payload_bytes(fields)) == payload.nbytes:
+        return build_message(fields, payload)
+    if not _is_padding(payload[size_bytes:]):
         raise ProtocolError(f"a message announces a payload of {size_bytes} bytes and has {payload.nbytes}")
-    return build_message(fields, payload)
+    return build_message(fields, bytes(payload[:size_bytes]))  # a copy: a view would keep the padding in memory
+
+
+def _is_padding(buffer: memoryview) -> bool:
+    """Return whether the bytes after a payload are padding: its header, and as many bytes as the header states."""
+    header, padding = buffer[:PADDING_HEADER_BYTES], buffer[PADDING_HEADER_BYTES:]
+    return len(header) == PADDING_HEADER_BYTES and header == encode_padding_header(padding.nbytes)
 
 
 def decode_message_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:

@@ -15,6 +15,7 @@ class PausableTransport(Transport):
 
     def __init__(self, inner: Transport, clock: Clock, slowdowns: WorkerSlowdowns) -> None:
         self.traffic = inner.traffic
+        self.payload_scale = inner.payload_scale
         self.max_piece_bytes = inner.max_piece_bytes
         self.min_piece_bytes = inner.min_piece_bytes
         self._inner = inner

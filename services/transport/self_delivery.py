@@ -26,6 +26,7 @@ class SelfDeliveryTransport(Transport):
 
     def __init__(self, inner: Transport, node_name: str, mailbox: Mailbox) -> None:
         self.traffic = SentTraffic()
+        self.payload_scale = inner.payload_scale
         self.max_piece_bytes = inner.max_piece_bytes
         self.min_piece_bytes = inner.min_piece_bytes
         self._inner = inner
@@ -38,7 +39,7 @@ class SelfDeliveryTransport(Transport):
     async def send(self, target: str, message: Message) -> None:
         if target == self._node_name:
             return self._deliver_to_own_mailbox(message)
-        self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
+        self.traffic.add_message(target, self.size_on_wire(message), framing_bytes=0)
         return await self._inner.send(target, message)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
@@ -50,7 +51,7 @@ class SelfDeliveryTransport(Transport):
         if target == self._node_name:
             self._deliver_to_own_mailbox(message)
             return None
-        self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
+        self.traffic.add_message(target, self.size_on_wire(message), framing_bytes=0)
         return self._inner.start_send(target, message)
 
     def start_receive(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import ClassVar
 
 from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
@@ -55,6 +56,8 @@ class TransportShaping(ABC):
     """
 
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
+    # Whether messages occupy emulated links by their size. If not, links of the kernel carry their bytes.
+    emulates_rates: ClassVar[bool]
 
     @abstractmethod
     def delay_outgoing(self, target_name: str, size_bytes: int) -> AbstractAsyncContextManager[FirstLastByteTimes]:
@@ -91,6 +94,8 @@ class FluidModelLinkShaping(TransportShaping):
     others wait behind it. A link therefore serves pairs of nodes in turn, as it would serve TCP flows. A new rate
     applies to messages that have not entered the link yet.
     """
+
+    emulates_rates = True
 
     def __init__(
         self,
@@ -181,6 +186,8 @@ class PathDelayShaping(TransportShaping):
 
     The kernel emulates the rest of the network.
     """
+
+    emulates_rates = False
 
     def __init__(self, node_name: str, network: Network, seed: int, clock: Clock) -> None:
         self._clock = clock

@@ -14,7 +14,7 @@ from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
-from services.transport.codec import PREFIX_BYTES
+from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
 
@@ -37,6 +37,7 @@ class SocketTransport(Transport):
         stream_lifetime_s: float,
         shaping: TransportShaping | None = None,
         encrypt: bool = False,
+        payload_scale: float = 1.0,
     ) -> None:
         """Create a transport that has no open streams yet.
 
@@ -46,7 +47,11 @@ class SocketTransport(Transport):
             stream_lifetime_s: virtual seconds for which a stream may stay open.
             shaping: emulation of the network that the kernel does not do; None when the kernel does all of it.
             encrypt: whether the streams use TLS in addition to the signed identity.
+            payload_scale: bytes on the wire for each byte of a payload. Messages are padded to this size, unless
+                `shaping` emulates the rates of links: such links only need to know the size.
         """
+        self.payload_scale = payload_scale
+        self._sends_padding = payload_scale > 1 and not (shaping and shaping.emulates_rates)
         self.traffic = SentTraffic()
         self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.max_message_bytes
         self.min_piece_bytes = self.message_lengths.min_piece_bytes
@@ -105,11 +110,20 @@ class SocketTransport(Transport):
         The message is written after the emulated link has let it pass.
         """
 
+    def _count_padding_bytes(self, payload_bytes: int) -> int:
+        """Return the number of zeros that are sent after a payload, without their header."""
+        return round(payload_bytes * self.payload_scale) - payload_bytes if self._sends_padding else 0
+
+    def _add_to_traffic(self, target: str, message: Message) -> None:
+        """Add a message to the counters of sent traffic."""
+        header_bytes = PADDING_HEADER_BYTES if self._count_padding_bytes(message.size_bytes) else 0
+        self.traffic.add_message(target, self.size_on_wire(message), PREFIX_BYTES + header_bytes)
+
     async def send(self, target: str, message: Message) -> None:
-        self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
+        self._add_to_traffic(target, message)
         if self._shaping is None:
             return await self._write_to_stream(target, message)
-        async with self._shaping.delay_outgoing(target, message.size_bytes) as passage:
+        async with self._shaping.delay_outgoing(target, self.size_on_wire(message)) as passage:
             message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
             return await self._write_to_stream(target, message)
 
@@ -130,6 +144,6 @@ class SocketTransport(Transport):
             self._mailbox.deliver(source, message)
             return
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
-        delivery_s = await self._shaping.delay_incoming(source, passage, message.size_bytes)
+        delivery_s = await self._shaping.delay_incoming(source, passage, self.size_on_wire(message))
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

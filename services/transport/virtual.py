@@ -37,6 +37,7 @@ class VirtualFabric:
         network: Network = EMPTY_NETWORK,
         seed: int = 0,
         max_piece_bytes: int = MIN_FLUID_MESSAGE_BYTES,
+        payload_scale: float = 1.0,
     ) -> None:
         shared_links = [RateLimiter(to_goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
         self.conditions = {name: ActiveLinkEvents() for name in uplinks}
@@ -53,6 +54,7 @@ class VirtualFabric:
             for name in uplinks
         }
         self.max_piece_bytes = max_piece_bytes
+        self.payload_scale = payload_scale
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
@@ -60,18 +62,18 @@ class VirtualFabric:
         """Return a transport that sends and receives as the node `node_name`."""
         return VirtualTransport(self, node_name)
 
-    def start_delivery(self, source: str, target: str, message: Message) -> None:
+    def start_delivery(self, source: str, target: str, message: Message, size_bytes: int) -> None:
         """Start to deliver a message that has entered the sender's link.
 
-        Earlier messages of this sender are delivered first.
+        It counts as `size_bytes` on links. Earlier messages of this sender are delivered first.
         """
-        task = asyncio.get_running_loop().create_task(self._deliver(source, target, message))
+        task = asyncio.get_running_loop().create_task(self._deliver(source, target, message, size_bytes))
         self._delivery_tasks.add(task)
         task.add_done_callback(self._delivery_tasks.discard)
 
-    async def _deliver(self, source: str, target: str, message: Message) -> None:
+    async def _deliver(self, source: str, target: str, message: Message, size_bytes: int) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
-        delivery_s = await self.shapings[target].delay_incoming(source, passage, message.size_bytes)
+        delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
         asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
 
 
@@ -83,6 +85,7 @@ class VirtualTransport(Transport):
 
     def __init__(self, fabric: VirtualFabric, node_name: str) -> None:
         self.traffic = SentTraffic()
+        self.payload_scale = fabric.payload_scale
         self.max_piece_bytes = fabric.max_piece_bytes
         self.min_piece_bytes = MAX_FLUID_MESSAGE_BYTES
         self._fabric = fabric
@@ -92,12 +95,13 @@ class VirtualTransport(Transport):
         """Return at once, because all nodes of the virtual network are in this process."""
 
     async def send(self, target: str, message: Message) -> None:
-        self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
+        size_bytes = self.size_on_wire(message)
+        self.traffic.add_message(target, size_bytes, framing_bytes=0)
         message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards
         shaping = self._fabric.shapings[self._node_name]
-        async with shaping.delay_outgoing(target, message.size_bytes) as passage:
+        async with shaping.delay_outgoing(target, size_bytes) as passage:
             message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
-            self._fabric.start_delivery(self._node_name, target, message)
+            self._fabric.start_delivery(self._node_name, target, message, size_bytes)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node_name].receive(source, *tags)

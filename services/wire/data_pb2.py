@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18services/wire/data.proto\x12\x0b\x65nsayo.wire\"X\n\x0b\x44\x61taMessage\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x17.ensayo.wire.DataHeader\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\"\xe3\x01\n\nDataHeader\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04kind\x18\x02 \x01(\x07\x12\r\n\x05\x63hunk\x18\x03 \x01(\x07\x12\r\n\x05piece\x18\x04 \x01(\x07\x12\x0f\n\x07version\x18\x05 \x01(\x06\x12\x0f\n\x07samples\x18\x06 \x01(\x06\x12\x14\n\x0clink_start_s\x18\x07 \x01(\x01\x12\x12\n\nlink_end_s\x18\x08 \x01(\x01\x12\x10\n\x08update_s\x18\t \x01(\x01\x12\x17\n\x0fpending_samples\x18\n \x01(\x06\x12\x10\n\x08waited_s\x18\x0b \x01(\x02\x12\x12\n\nskips_wait\x18\x0c \x01(\x08\"J\n\rIdentityProof\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tissued_at\x18\x02 \x01(\x01\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"!\n\rStreamReceipt\x12\x10\n\x08messages\x18\x01 \x01(\x04\x32N\n\x04\x44\x61ta\x12\x46\n\x0cSendMessages\x12\x18.ensayo.wire.DataMessage\x1a\x1a.ensayo.wire.StreamReceipt(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18services/wire/data.proto\x12\x0b\x65nsayo.wire\"r\n\x0b\x44\x61taMessage\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x17.ensayo.wire.DataHeader\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x12\x18\n\x10\x64\x65\x63lared_padding\x18\r \x01(\x0c\"\xe3\x01\n\nDataHeader\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04kind\x18\x02 \x01(\x07\x12\r\n\x05\x63hunk\x18\x03 \x01(\x07\x12\r\n\x05piece\x18\x04 \x01(\x07\x12\x0f\n\x07version\x18\x05 \x01(\x06\x12\x0f\n\x07samples\x18\x06 \x01(\x06\x12\x14\n\x0clink_start_s\x18\x07 \x01(\x01\x12\x12\n\nlink_end_s\x18\x08 \x01(\x01\x12\x10\n\x08update_s\x18\t \x01(\x01\x12\x17\n\x0fpending_samples\x18\n \x01(\x06\x12\x10\n\x08waited_s\x18\x0b \x01(\x02\x12\x12\n\nskips_wait\x18\x0c \x01(\x08\"J\n\rIdentityProof\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tissued_at\x18\x02 \x01(\x01\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"!\n\rStreamReceipt\x12\x10\n\x08messages\x18\x01 \x01(\x04\x32N\n\x04\x44\x61ta\x12\x46\n\x0cSendMessages\x12\x18.ensayo.wire.DataMessage\x1a\x1a.ensayo.wire.StreamReceipt(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'services.wire.data_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DATAMESSAGE']._serialized_start=41
-  _globals['_DATAMESSAGE']._serialized_end=129
-  _globals['_DATAHEADER']._serialized_start=132
-  _globals['_DATAHEADER']._serialized_end=359
-  _globals['_IDENTITYPROOF']._serialized_start=361
-  _globals['_IDENTITYPROOF']._serialized_end=435
-  _globals['_STREAMRECEIPT']._serialized_start=437
-  _globals['_STREAMRECEIPT']._serialized_end=470
-  _globals['_DATA']._serialized_start=472
-  _globals['_DATA']._serialized_end=550
+  _globals['_DATAMESSAGE']._serialized_end=155
+  _globals['_DATAHEADER']._serialized_start=158
+  _globals['_DATAHEADER']._serialized_end=385
+  _globals['_IDENTITYPROOF']._serialized_start=387
+  _globals['_IDENTITYPROOF']._serialized_end=461
+  _globals['_STREAMRECEIPT']._serialized_start=463
+  _globals['_STREAMRECEIPT']._serialized_end=496
+  _globals['_DATA']._serialized_start=498
+  _globals['_DATA']._serialized_end=576
 # @@protoc_insertion_point(module_scope)

@@ -6,14 +6,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DataMessage(_message.Message):
-    __slots__ = ("header", "padding", "payload")
+    __slots__ = ("header", "padding", "payload", "declared_padding")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_PADDING_FIELD_NUMBER: _ClassVar[int]
     header: DataHeader
     padding: bytes
     payload: bytes
-    def __init__(self, header: _Optional[_Union[DataHeader, _Mapping]] = ..., padding: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    declared_padding: bytes
+    def __init__(self, header: _Optional[_Union[DataHeader, _Mapping]] = ..., padding: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., declared_padding: _Optional[bytes] = ...) -> None: ...
 
 class DataHeader(_message.Message):
     __slots__ = ("step", "kind", "chunk", "piece", "version", "samples", "link_start_s", "link_end_s", "update_s", "pending_samples", "waited_s", "skips_wait")

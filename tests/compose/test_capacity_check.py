@@ -15,7 +15,13 @@ from compose.calibration.capacity import (
     save_capacity,
 )
 from compose.engines import create_engine
-from compose.host.capacity_check import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_host_can_run
+from compose.host.capacity_check import (
+    USUAL_DILATIONS,
+    CapacityCheck,
+    TrialHostDemand,
+    check_host_can_run,
+    compute_host_demand,
+)
 from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s, measure_parameter_update_s
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
@@ -25,7 +31,7 @@ from services.cluster.addresses import DummyAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
 from services.plan import Plan, make_plan
-from services.scenario.scenario import Scenario
+from services.scenario.scenario import EngineName, Scenario
 from services.schema.errors import UserError
 
 HERE = HostFingerprint(cpu="made up", cores=2, kernel="6", engine="1")
@@ -44,7 +50,11 @@ COMPUTE_1_MS = CpuTimeFunctions(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 
 
 
 def make_scenario(
-    strategy: dict[str, Any] = RING, workers: int = 4, dilation: float | str = 1.0, **cluster_settings: Any
+    strategy: dict[str, Any] = RING,
+    workers: int = 4,
+    dilation: float | str = 1.0,
+    payload: str | None = None,
+    **cluster_settings: Any,
 ) -> Scenario:
     document = {
         "name": "wanted",
@@ -53,6 +63,7 @@ def make_scenario(
             "model": {"kind": "mlp", "hidden": [256, 128]},
             "optimiser": {"kind": "adam", "rate": 1e-3},
             "batch_per_worker": 16,
+            "payload": payload,
         },
         "cluster": {"workers": workers, **cluster_settings},
         "strategies": {"it": strategy},
@@ -100,6 +111,27 @@ def test_the_total_rate_of_all_links_counts() -> None:
 
     assert max(demand.needs.values()) == pytest.approx(8 * 1448 / 1514)
     assert demand.bottleneck_text.startswith("all links together")
+
+
+@pytest.mark.parametrize("engine", ["docker", "local"])
+def test_bytes_of_a_declared_payload_need_cpu_time_where_they_are_sent(engine: EngineName) -> None:
+    """A ring of two sends a vector per worker and step: 80 MB, 400 times the 200 kB of the trained model.
+
+    Between processes, emulated links know the size of a message, and only the small model's bytes are sent. Sums are
+    always those of the small model.
+    """
+    scenario = make_scenario(workers=2, dilation="auto", payload="20M x fp32", worker=GIGABIT | {"throughput": "100/s"})
+    (plan,) = [make_plan(trial, "run", engine, DummyAddresses()) for trial in scenario.trials()]
+    capacity = host_capacity(message_cpu_s=0.0, byte_cpu_s=1e-9, sum_s=1e-9)
+
+    demand = compute_host_demand(plan, capacity, COMPUTE_1_MS, None)
+
+    small_bytes = plan.parameters * 4
+    assert plan.payload is not None
+    moved_bytes = 80e6 if engine == "docker" else small_bytes
+    assert demand.cpu_s == pytest.approx(2 * (1e-3 + 1e-9 * (moved_bytes + small_bytes)), rel=0.01)
+    (total,) = (need for text, need in demand.needs.items() if text.startswith("all links together"))
+    assert total == pytest.approx(2 * 1448 / 1514 / 8 * moved_bytes / 80e6, rel=1e-6)
 
 
 def test_a_server_receives_at_most_the_rate_of_its_link() -> None:

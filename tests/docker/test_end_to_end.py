@@ -48,6 +48,26 @@ def test_every_strategy_succeeds_and_sends_the_planned_bytes(
     assert set(trial.status.exit_codes) == {node.name for node in trial.plan.nodes}
 
 
+def test_containers_send_messages_of_the_declared_size(run_trial: RunTrial, smoke_scenario: Path) -> None:
+    """Links of the kernel carry bytes: padding is sent, and takes its time on the link; the trained model is the same.
+
+    The interface has sent the declared bytes, 400 times those of the trained model of 2,410 parameters.
+    """
+    payload, small = (
+        run_trial("docker", smoke_scenario, "ring", workload__epochs="1", **changes)
+        for changes in ({"workload__payload": "964K x fp32"}, {})
+    )
+
+    assert payload.params_sha256 == small.params_sha256
+    for rank in range(2):
+        stop = payload.value(f"worker-{rank}", "node_stop")
+        steps = len(payload.rows(f"worker-{rank}", "node_steps"))
+        assert stop["payload_bytes_sent"] == pytest.approx(steps * 964_000 * 4, rel=0.01)
+        assert stop["payload_bytes_sent"] <= stop["interface_bytes_sent"] <= 1.1 * stop["payload_bytes_sent"]
+        step_s = median(row["step_s"] for row in payload.rows(f"worker-{rank}", "node_steps"))
+        assert step_s == pytest.approx(payload.plan.predicted.step_s, rel=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_a_seed_gives_the_same_bits_in_every_trial_and_on_every_engine(

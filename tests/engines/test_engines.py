@@ -168,6 +168,35 @@ def test_processes_and_virtual_time_give_the_same_result(
     assert event_kinds[0] == event_kinds[1], "analysis reads one format for all engines"
 
 
+@pytest.mark.parametrize(("strategy", "transport"), [("ring", "grpc"), ("ring", "tcp"), ("bsp", "grpc")])
+def test_processes_count_messages_of_the_declared_size(
+    prepare_trial: PrepareTrial, strategy: str, transport: str
+) -> None:
+    """The links between processes are emulated: they carry the declared size, and training is that of the small model.
+
+    The model of 650 parameters sends messages of 100,000.
+    """
+    digests = set()
+    for engine, payload in (("local", "100K x fp32"), ("simulated", None)):
+        trial, observer = prepare_trial(engine, strategy, transport, payload=payload), RecordingObserver()
+        assert trial.run(observer).status == "success"
+        digests.add(observer.value("params_sha256"))
+        for node, bytes_per_step in trial.plan.bytes_per_step.items():
+            sent = value_in_log(trial.folder / "logs" / f"{node}.log", "node_stop")["payload_bytes_sent"]
+            assert sent == pytest.approx(trial.plan.steps * bytes_per_step, rel=0.01)
+        vectors = {"ring": 2 * 2 / 3, "bsp": 1}[strategy]  # that a worker sends in a step
+        vector_bytes = 400_000 if payload else 2_600
+        assert trial.plan.bytes_per_step["worker-0"] == pytest.approx(vectors * vector_bytes, rel=0.01)
+    assert len(digests) == 1
+
+
+def value_in_log(log: Path, key: str) -> Any:
+    """Return the value of an event that a node has logged exactly once."""
+    events = [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in log.read_text().splitlines()]
+    (value,) = (event["value"] for event in events if event["key"] == key)
+    return value
+
+
 def event_kinds_in_log(log: Path) -> set[tuple[str, str]]:
     """Return the kinds of events in a log, with their columns."""
     events = [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in log.read_text().splitlines()]

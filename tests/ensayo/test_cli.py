@@ -99,6 +99,34 @@ def test_plan_states_why_no_closed_form_describes_a_trial() -> None:
     assert mark in lossy.splitlines()
 
 
+def test_plan_states_from_which_keys_compute_speeds_follow() -> None:
+    """A speed may follow from a throughput or from a utilisation; a wrong source would change every time."""
+    by_throughput = output_of("plan", "smoke", "--engine", "simulated")
+    by_utilisation = output_of(
+        *("plan", "smoke", "--engine", "simulated", "--set", "workload.payload=resnet-50"),
+        *("--set", "cluster.worker={profile: h100, utilisation: 0.1}"),
+    )
+
+    assert "worker-0, worker-1: 2,000 samples/s = throughput 2000/s" in by_throughput.splitlines()
+    assert (
+        "worker-0, worker-1: 4,030.96 samples/s = utilisation 0.1 x 989 TFLOP/s (h100) / 24.5 GFLOP per sample "
+        "(published for resnet-50)"
+    ) in by_utilisation.splitlines()
+    assert "throughput" not in by_utilisation
+
+
+def test_plan_states_the_declared_and_the_trained_model() -> None:
+    """The times of the table are those of messages that the trained model does not have."""
+    mark = "messages as large as those of "
+    declared = output_of("plan", "smoke", "--engine", "simulated", "--set", "workload.payload=resnet-50")
+
+    lines = [line for line in declared.splitlines() if mark in line]
+    assert lines == [
+        f"{mark}resnet-50 (25,557,032 parameters in fp32, 102 MB); the trained model has 2,410 parameters (9.64 kB)"
+    ]
+    assert mark not in output_of("plan", "smoke", "--engine", "simulated")
+
+
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_virtual_time_needs_workers_that_are_paced(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

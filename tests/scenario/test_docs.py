@@ -7,14 +7,16 @@ from typing import get_args
 import pytest
 import yaml
 
+from analysis.report.wording import describe_payload
 from compose.scenario_files.load import load_scenario
 from compose.scenario_files.yaml_document import parse_yaml
 from services.cluster.addresses import DummyAddresses
-from services.cluster.device_profiles import RELATIVE_THROUGHPUT
+from services.cluster.device_profiles import PEAK_FLOP_PER_S, RELATIVE_THROUGHPUT
 from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
 from services.learning.optimisers import AnyOptimiser
+from services.learning.published_models import PUBLISHED_MODELS
 from services.learning.schedules import AnySchedule
 from services.plan import make_plan
 from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
@@ -94,6 +96,41 @@ def test_the_cluster_page_lists_every_profile_with_its_value(pytestconfig: pytes
     assert [name for name, speed in RELATIVE_THROUGHPUT.items() if f"`{name}` {speed:g}" not in page] == []
     assert [name for name in LINK_PROFILES if f"`{name}`" not in page] == []
     assert [name for name, delay in DISTANCE_DELAYS.items() if f"`{name}` {1e3 * delay:g} ms" not in page] == []
+
+
+def test_the_cluster_page_lists_every_peak_and_the_known_operations(pytestconfig: pytest.Config) -> None:
+    """A utilisation is a share of these peaks."""
+    page = (pytestconfig.rootpath / "docs" / "cluster.md").read_text()
+
+    assert [name for name, peak in PEAK_FLOP_PER_S.items() if f"`{name}` {peak / 1e12:g}" not in page] == []
+    known = {name: model.flops_per_sample for name, model in PUBLISHED_MODELS.items() if model.flops_per_sample}
+    assert [name for name in known if f"`{name}` " not in page.split("The operations per sample")[1]] == []
+
+
+def test_the_payload_page_lists_every_known_model_with_its_source(pytestconfig: pytest.Config) -> None:
+    """A user must be able to see which parameters of a model count as exchanged."""
+    page = (pytestconfig.rootpath / "docs" / "payload.md").read_text()
+
+    rows = [
+        f"| `{name}` | {model.parameter_count:,} | {model.number_format} | {model.source} |"
+        for name, model in PUBLISHED_MODELS.items()
+    ]
+    assert [row for row in rows if row not in page] == []
+
+
+def test_the_payload_example_makes_a_plan(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """A user who copies the example must get no error, and the sizes that the page states."""
+    page = (pytestconfig.rootpath / "docs" / "payload.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "documented.yaml"
+    file.write_text(yaml.safe_dump(parse_yaml(BASE, "base").data | parse_yaml(example, "docs/payload.md").data))
+
+    (*_, trial) = load_scenario(file, engine="simulated").trials()
+    payload = make_plan(trial, "run", "simulated", DummyAddresses()).payload
+
+    assert payload is not None
+    assert describe_payload(payload) in page
+    assert f"is trained: {payload.trained_parameters:,} parameters" in page
 
 
 def test_the_readme_states_the_limits_of_a_scenario(pytestconfig: pytest.Config) -> None:

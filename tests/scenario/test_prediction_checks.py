@@ -160,6 +160,17 @@ def test_a_link_slower_than_the_time_limit_of_a_message_is_rejected(
     assert "(from timeouts.step: 60s); declare a rate of at least " in problem.message
 
 
+def test_a_message_of_a_declared_payload_counts_with_its_declared_size() -> None:
+    """Between containers, a piece of a large vector has 1 MiB: at 100 kbit/s it takes 87 s, longer than nodes wait."""
+    slow = document({"uplink": "100kbit"})
+    with_payload = slow | {"workload": slow["workload"] | {"payload": "resnet-50"}}
+
+    assert load_scenario(slow, engine="docker")
+    (problem,) = problems_of(with_payload, "docker")
+    assert problem.key == "cluster.worker.uplink"
+    assert "needs 87 s to transfer one message of" in problem.message
+
+
 def test_a_link_is_rejected_only_for_engines_whose_messages_are_too_long_for_it() -> None:
     """Between containers, a chunk of 77 kB is one message; other engines cut it into messages of 16 KiB."""
     slow = document({"uplink": "5kbit"})

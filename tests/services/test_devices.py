@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.cluster import WorkerGroup, WorkerSpec
-from services.cluster.device_profiles import RELATIVE_THROUGHPUT, LognormalVariation, OnOffVariation
+from services.cluster.compute_speed import SampleOperations
+from services.cluster.device_profiles import (
+    PEAK_FLOP_PER_S,
+    RELATIVE_THROUGHPUT,
+    DeviceName,
+    LognormalVariation,
+    OnOffVariation,
+)
 from services.schema.units import Duration, Rate, Throughput
 
 
@@ -51,9 +58,42 @@ def test_a_profile_multiplies_the_throughput_of_the_reference() -> None:
     """The throughput declared with a profile is that of an A100; `speed` is a further factor."""
     worker = WorkerSpec(throughput=Throughput("1000/s"), profile="v100", speed=0.5)
 
-    assert worker.samples_per_s == pytest.approx(1000 * RELATIVE_THROUGHPUT["v100"] * 0.5)
+    speed = worker.compute_speed()
+    assert speed is not None
+    assert speed.samples_per_s == pytest.approx(1000 * RELATIVE_THROUGHPUT["v100"] * 0.5)
+    assert speed.derivation == "throughput 1000/s x 0.45 (v100 relative to a100) x speed 0.5"
     assert RELATIVE_THROUGHPUT["a100"] == 1.0
     assert sorted(RELATIVE_THROUGHPUT, key=RELATIVE_THROUGHPUT.__getitem__)[-3:] == ["h100", "h200", "b200"]
+
+
+@pytest.mark.parametrize(("device", "peak_flop_per_s"), [("h100", 989e12), ("a100", 312e12), ("v100", 125e12)])
+def test_a_utilisation_is_a_share_of_the_peak_of_the_device(device: DeviceName, peak_flop_per_s: float) -> None:
+    """24.5 GFLOP per sample at 40 % of 989 TFLOP/s are 16,147 samples/s."""
+    worker = WorkerSpec(profile=device, utilisation=0.4, speed=0.5)
+
+    speed = worker.compute_speed(SampleOperations(24.5e9, "declared"))
+
+    assert speed is not None
+    assert speed.samples_per_s == pytest.approx(0.4 * peak_flop_per_s * 0.5 / 24.5e9)
+    peak = f"{peak_flop_per_s / 1e12:g} TFLOP/s ({device})"
+    assert speed.derivation == f"utilisation 0.4 x {peak} x speed 0.5 / 24.5 GFLOP per sample (declared)"
+
+
+def test_every_device_has_a_peak_and_a_relative_throughput() -> None:
+    """A user may declare the speed of any known device in both ways."""
+    assert PEAK_FLOP_PER_S.keys() == RELATIVE_THROUGHPUT.keys()
+
+
+def test_a_group_replaces_the_source_of_the_speed() -> None:
+    """A group that inherits both sources would conflict with itself; other keys are inherited."""
+    by_utilisation = WorkerSpec(profile="h100", utilisation=0.4, speed=2.0)
+    by_throughput = WorkerSpec(profile="h100", throughput=Throughput("100/s"))
+
+    slow = WorkerGroup(name="slow", ranks=(1,), throughput=Throughput("5/s")).override_spec(by_utilisation)
+    fast = WorkerGroup(name="fast", ranks=(1,), utilisation=0.5).override_spec(by_throughput)
+
+    assert (slow.throughput, slow.utilisation, slow.profile, slow.speed) == (5.0, None, "h100", 2.0)
+    assert (fast.throughput, fast.utilisation, fast.profile) == (None, 0.5, "h100")
 
 
 def test_a_group_inherits_the_keys_that_it_does_not_declare() -> None:

@@ -114,7 +114,8 @@ def workload(case: str) -> Workload:
 def settings_of(case: str) -> dict[str, Any]:
     """Return all settings that determine the curve of a case; evaluations do not change training."""
     workers, _ = CASES[case]
-    settings = workload(case).model_dump(mode="json", exclude={"evaluate_every"})
+    unrecorded = {"evaluate_every", "payload", "flops_per_sample"}  # keys that change no loss
+    settings = workload(case).model_dump(mode="json", exclude=unrecorded)
     return {"workers": workers, "seed": SEED, "steps": STEPS, **settings}
 
 

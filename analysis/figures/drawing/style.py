@@ -237,6 +237,7 @@ def format_run_footer(run_summary: RunSummary) -> str:
         ),
         format_repeats_per_point(run_summary),
         f"dilation {run_summary.dilation:g}",
+        *run_summary.payloads,
         f"{run_summary.scenario} {run_summary.run}",
         "MLPerf-style; not an MLPerf result",
     )

@@ -12,6 +12,7 @@ from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
 from analysis.mlperf.chapters.families import families_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
+from analysis.mlperf.chapters.running_costs import running_costs_chapter
 from analysis.mlperf.chapters.scaling import speedup_chapter
 from analysis.mlperf.chapters.sources import make_data_sources_chapter
 from analysis.mlperf.chapters.systems import systems_chapter
@@ -20,6 +21,7 @@ from analysis.mlperf.chapters.unanswered import make_unanswered_chapter
 CHAPTERS: tuple[ChapterWriter, ...] = (
     systems_chapter,
     speedup_chapter,
+    running_costs_chapter,
     system_clusters_chapter,
     families_chapter,
     scaling_efficiency_chapter,
@@ -34,6 +36,7 @@ SHIPPED_SERIES_NEED = "series with enough sizes, for example the shipped ones, w
 CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]
 ] = {  # chapter that may be absent -> its title and the data that it needs
+    running_costs_chapter: ("Accelerator-hours, energy and cost", "a system with accelerators"),
     system_clusters_chapter: ("Clusters", "four different systems of one workload"),
     families_chapter: ("Families of systems", "two sizes of one kind of accelerator"),
     scaling_efficiency_chapter: ("Hardware and learning", SAMPLES_NEED),

@@ -38,22 +38,25 @@ MIN_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES = 16 << 10, 64 << 10
 MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than the minimum
 
 
-def choose_message_bytes(vector_bytes: int) -> int:
+# A vector of a declared size (`workload.payload`) may be as large as that of any model, but only a small model is
+# trained. Above 64 MiB, it is cut into 1,024 messages, so that the time on the host does not grow with the declared
+# size. No message is longer than the longest one over links that the kernel shapes.
+MAX_DECLARED_MESSAGES_PER_VECTOR, MAX_DECLARED_MESSAGE_BYTES = 1024, 1 << 20
+
+
+def choose_message_bytes(vector_bytes: int, *, is_declared_size: bool = False) -> int:
     """Return the size in bytes of the messages into which a vector is cut.
 
     Applies where the fluid model of this module, not the kernel, limits link rates.
+
+    Args:
+        vector_bytes: size of the vector on the wire.
+        is_declared_size: whether the scenario declares this size; otherwise it is that of the trained model.
     """
-    return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
-
-
-def compute_last_message_bytes(vector_range_bytes: float, vector_bytes: int) -> float:
-    """Return the size in bytes of the last message when a vector range is cut into messages.
-
-    It may be smaller than the other messages.
-    """
-    return vector_range_bytes % choose_message_bytes(vector_bytes) or min(
-        vector_range_bytes, choose_message_bytes(vector_bytes)
-    )
+    usual = min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
+    if not is_declared_size:
+        return usual
+    return max(usual, min(vector_bytes // MAX_DECLARED_MESSAGES_PER_VECTOR, MAX_DECLARED_MESSAGE_BYTES))
 
 
 class FirstLastByteTimes(NamedTuple):

@@ -51,9 +51,11 @@ async def all_reduce(
     """
     if not schedule.rounds:
         return
-    piece_bytes = schedule.max_message_bytes(vector.nbytes, transport.max_piece_bytes, transport.min_piece_bytes)
-    max_message_entries = max(1, piece_bytes // vector.itemsize)
-    rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, vector.itemsize)
+    entry_bytes = vector.itemsize * transport.payload_scale
+    vector_bytes = round(vector.size * entry_bytes)
+    piece_bytes = schedule.max_message_bytes(vector_bytes, transport.max_piece_bytes, transport.min_piece_bytes)
+    max_message_entries = max(1, int(piece_bytes // entry_bytes))
+    rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, entry_bytes)
     payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
     send_lock = _PartialSumsFirstSendLock() if schedule.sends_partial_sums_first else None
     await _RankScheduleExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()

@@ -39,7 +39,7 @@ class RankSchedule(NamedTuple):
 
 @lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
 def build_rank_schedule(
-    schedule: TransferSchedule, rank: int, entry_count: int, max_message_entries: int, entry_bytes: int
+    schedule: TransferSchedule, rank: int, entry_count: int, max_message_entries: int, entry_bytes: float
 ) -> RankSchedule:
     """Return the sends and receives of one rank in an all-reduce.
 
@@ -48,7 +48,7 @@ def build_rank_schedule(
         rank: rank whose operations are returned.
         entry_count: entries of the vector.
         max_message_entries: entries of the longest message.
-        entry_bytes: bytes of an entry.
+        entry_bytes: bytes of an entry on the wire, before compression.
     """
     pieces_by_chunk = [_cut_into_pieces(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entry_count)]
     builder = _RankOpsBuilder(rank, pieces_by_chunk, max_message_entries, awaits_transfers=not schedule.is_pipelined)

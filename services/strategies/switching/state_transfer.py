@@ -92,7 +92,7 @@ async def send_model_vectors(transport: Transport, receiver_name: str, step: int
     """
     for number, vector in enumerate(vectors):
         header = Message(MessageTag(step, MessageKind.LOAD, number))
-        for message in make_vector_messages(header, vector, transport.max_piece_bytes):
+        for message in make_vector_messages(header, vector, transport.max_payload_bytes):
             sending = transport.start_send(receiver_name, message)
             if sending is not None:
                 await asyncio.shield(sending)

@@ -69,12 +69,13 @@ class GrpcTransport(SocketTransport):
         stream_lifetime_s: float,
         shaping: TransportShaping | None = None,
         encrypt: bool = False,
+        payload_scale: float = 1.0,
     ) -> None:
         """Create a transport that has no open streams yet.
 
         `SocketTransport` describes the arguments.
         """
-        super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt)
+        super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt, payload_scale)
         self._streams: dict[str, _GrpcSendStream] = {}
         self._server = grpc.aio.server(options=GRPC_OPTIONS)
 
@@ -126,11 +127,12 @@ class GrpcTransport(SocketTransport):
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)
-        await stream.write_lock.acquire(message.size_bytes)
+        await stream.write_lock.acquire(self.size_on_wire(message))
         stream.writing_task = asyncio.current_task()
         stream.deadline_timer.start()
         try:
-            await stream.call.write(encode_message(message))  # encoded only now: waiting messages cost no memory
+            # Encoded only now: waiting messages cost no memory.
+            await stream.call.write(encode_message(message, self._count_padding_bytes(message.size_bytes)))
             stream.sent_messages += 1
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             await self._raise_write_error(target, stream)

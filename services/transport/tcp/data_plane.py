@@ -11,7 +11,7 @@ from typing import ClassVar
 from services.cluster.links.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
-from services.transport.codec import PREFIX_BYTES, encode_message_prefix
+from services.transport.codec import encode_message_prefix, make_padding_buffers
 from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
@@ -125,11 +125,11 @@ class TcpTransport(SocketTransport):
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)
-        await stream.write_lock.acquire(message.size_bytes)
+        await stream.write_lock.acquire(self.size_on_wire(message))
         try:
             if stream.is_broken:
                 raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
-            await self._write_message_buffers(stream, encode_message_prefix(message), message.data)
+            await self._write_message_buffers(stream, *self._encode_message_buffers(message))
             stream.sent_messages += 1
         except TimeoutError:
             stream.close_after_failure()
@@ -151,9 +151,10 @@ class TcpTransport(SocketTransport):
         stream = self._streams.get(target)
         if self._shaping or stream is None or not stream.is_open or not stream.write_lock.try_acquire():
             return super().start_send(target, message)
-        self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
+        self._add_to_traffic(target, message)
         try:
-            unsent = stream.sender_task.result().write_and_return_unsent(encode_message_prefix(message), message.data)
+            buffers = self._encode_message_buffers(message)
+            unsent = stream.sender_task.result().write_and_return_unsent(*buffers)
         except OSError as error:
             stream.finish_write(is_broken_off=True)
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
@@ -165,6 +166,11 @@ class TcpTransport(SocketTransport):
             lambda task: stream.finish_write(is_broken_off=task.cancelled() or task.exception() is not None)
         )
         return write_task
+
+    def _encode_message_buffers(self, message: Message) -> tuple[Buffer, ...]:
+        """Return the buffers to write for a message: prefix, payload and padding."""
+        padding = make_padding_buffers(self._count_padding_bytes(message.size_bytes))
+        return (encode_message_prefix(message), message.data, *padding)
 
     async def _write_remaining_buffers(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
         """Write the part of a message that the kernel did not accept at once."""
@@ -196,4 +202,5 @@ class TcpTransport(SocketTransport):
 
     def _make_receiver(self) -> StreamReceiver:
         """Return the receiver of a stream that another node has just opened."""
-        return StreamReceiver(self._identity, self._mailbox, self._deliver if self._shaping else None, self._receivers)
+        deliver = self._deliver if self._shaping else None
+        return StreamReceiver(self._identity, self._mailbox, deliver, self._receivers, self._count_padding_bytes)

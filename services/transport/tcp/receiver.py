@@ -15,10 +15,12 @@ from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind
 from services.schema.errors import AuthenticationError, PeerUnreachable, ProtocolError
 from services.transport.codec import (
+    PADDING_HEADER_BYTES,
     PREFIX_BYTES,
     build_message,
     count_payload_bytes,
     decode_message_prefix,
+    encode_padding_header,
     message_tag,
 )
 from services.transport.mailbox import Mailbox
@@ -29,6 +31,7 @@ MAX_PROOF_BYTES = 64 << 10  # accepted from a sender that is not known yet
 # Size of the read buffer for small parts: a small message takes one system call, a large one is hardly copied.
 READ_AHEAD_BYTES = 16 << 10
 MAX_READS_PER_TURN = 8  # from one stream before other streams are served
+DISCARDED_BYTES = memoryview(bytearray(1 << 20))  # every receiver writes padding there; it is not read
 PAYLOAD_ALIGNMENT_BYTES = 64  # payloads begin at multiples of this address, where vector units read them fastest
 
 DeliverMessage = Callable[[str, Message], Awaitable[None]]
@@ -42,7 +45,12 @@ class StreamReceiver(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, identity: NodeIdentity, mailbox: Mailbox, deliver: DeliverMessage | None, receivers: set["StreamReceiver"]
+        self,
+        identity: NodeIdentity,
+        mailbox: Mailbox,
+        deliver: DeliverMessage | None,
+        receivers: set["StreamReceiver"],
+        count_padding_bytes: Callable[[int], int] = lambda _payload_bytes: 0,
     ) -> None:
         """Create the receiver of a stream that is not connected yet.
 
@@ -51,12 +59,14 @@ class StreamReceiver(asyncio.BufferedProtocol):
             mailbox: of this node.
             deliver: delays a message as the emulated network would, then delivers it; None without shaping.
             receivers: receivers of all open streams; this one is a member from its handshake to its end.
+            count_padding_bytes: returns the number of zeros that follow a payload of a given length; by default none.
         """
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         self._mailbox = mailbox
         self._deliver_shaped = deliver
         self._open_receivers = receivers
+        self._count_padding_bytes = count_padding_bytes
         self._stream_parser = self._parse_stream()
         self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
@@ -184,6 +194,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
             if payload:
                 yield payload
+            yield from _padding_buffers(self._count_padding_bytes(size))
             message = build_message(fields, payload)
             self._has_ended = message.tag.kind == MessageKind.END_OF_STREAM
             if not self._has_ended:
@@ -248,6 +259,24 @@ def _check_proof_length(proof_bytes: int) -> int:
             f"the stream's proof of identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
         )
     return proof_bytes
+
+
+def _padding_buffers(padding_bytes: int) -> Iterator[memoryview]:
+    """Yield the buffers that the padding after a payload must fill; their content is discarded.
+
+    Raises:
+        ProtocolError: the sender pads messages to another size.
+    """
+    if not padding_bytes:
+        return
+    header = bytearray(PADDING_HEADER_BYTES)
+    yield memoryview(header)
+    if header != encode_padding_header(padding_bytes):
+        raise ProtocolError(f"a message does not have the expected padding of {padding_bytes} bytes")
+    while padding_bytes:
+        buffer = DISCARDED_BYTES[:padding_bytes]
+        yield buffer
+        padding_bytes -= len(buffer)
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:

@@ -162,6 +162,81 @@ def test_a_large_vector_arrives_unchanged(run_on_nodes: RunOnNodes, encrypt: boo
     assert 0 < traffic.framing_bytes < 4 * 100
 
 
+class CountingProxy:
+    """Forwards connections to an address and counts the bytes in the direction of the connection."""
+
+    def __init__(self, target: Address) -> None:
+        self._target = target
+        self._tasks: list[asyncio.Task[None]] = []
+        self.forwarded_bytes = 0
+
+    async def start(self) -> Address:
+        """Listen on a free port and return its address."""
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        return Address(host="127.0.0.1", port=self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_reader, forward_writer = await asyncio.open_connection(self._target.host, self._target.port)
+        self._tasks += [
+            asyncio.create_task(self._copy(reader, forward_writer, counts=True)),
+            asyncio.create_task(self._copy(back_reader, writer, counts=False)),
+        ]
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counts: bool) -> None:
+        while data := await reader.read(1 << 16):
+            self.forwarded_bytes += len(data) * counts
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+@pytest.mark.parametrize("is_shaped", [False, True], ids=["kernel", "emulated links"])
+def test_messages_of_a_declared_size_have_as_many_bytes_on_the_network(
+    plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address], is_shaped: bool
+) -> None:
+    """Links of the kernel carry bytes, so they are sent. Emulated links know the size; sending it would cost CPU time.
+
+    In both cases the declared size is counted, and the vector is split into pieces of the declared size.
+    """
+    vector, scale = np.random.default_rng(0).standard_normal(40_001).astype(np.float32), 60.0
+
+    async def main() -> tuple[Any, Any, int]:
+        clock, proxy = WallClock(), CountingProxy(addresses["b"])
+        views = {"a": addresses | {"b": await proxy.start()}, "b": addresses}
+        transports = {
+            name: plane(
+                views[name], identities[name], clock, 20.0, 30.0,
+                make_link_shaping(name, 1e9, clock) if is_shaped else None, payload_scale=scale,
+            )
+            for name in "ab"
+        }  # fmt: skip
+        for transport in transports.values():
+            await transport.start()
+        received = np.empty_like(vector)
+        sending = asyncio.create_task(send_vector(transports["a"], "b", Message(TAG), vector))
+        first = await transports["b"].receive("a", TAG)
+        await receive_remaining_pieces(transports["b"], "a", first, received)
+        await sending
+        await asyncio.gather(*(transport.stop() for transport in transports.values()))
+        proxy.close()
+        return received, transports["a"], proxy.forwarded_bytes
+
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
+        received, sender, network_bytes = runner.run(main())
+
+    declared_bytes = vector.nbytes * scale
+    assert received.tobytes() == vector.tobytes()
+    assert sender.traffic.payload_bytes == pytest.approx(declared_bytes, rel=1e-4)
+    assert sender.traffic.messages == -(-vector.size // int(sender.max_piece_bytes / (4 * scale)))
+    expected_bytes = vector.nbytes if is_shaped else declared_bytes
+    assert network_bytes == pytest.approx(expected_bytes + sender.traffic.framing_bytes, rel=0.01, abs=5_000)
+
+
 def test_connect_waits_for_a_receiver_that_does_not_listen_yet(
     plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]
 ) -> None:

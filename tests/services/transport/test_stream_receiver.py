@@ -14,7 +14,7 @@ from compose.runs.certificates import issue_certificates
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import PeerUnreachable
-from services.transport.codec import encode_message_prefix
+from services.transport.codec import encode_message_prefix, make_padding_buffers
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.receiver import PAYLOAD_ALIGNMENT_BYTES, READ_AHEAD_BYTES, StreamReceiver
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
@@ -73,19 +73,29 @@ def identity_opening(identities: dict[str, NodeIdentity]) -> bytes:
 @given(
     sizes=st.lists(st.sampled_from(SIZES), max_size=6),
     cuts=st.lists(st.integers(0, 6 * 3 * READ_AHEAD_BYTES), max_size=20),
+    padding_factor=st.sampled_from([0, 1, 40]),
 )
 def test_messages_do_not_depend_on_how_a_stream_is_split(
-    sizes: list[int], cuts: list[int], identities: dict[str, NodeIdentity], in_virtual_time: InVirtualTime
+    sizes: list[int],
+    cuts: list[int],
+    padding_factor: int,
+    identities: dict[str, NodeIdentity],
+    in_virtual_time: InVirtualTime,
 ) -> None:
-    """Payloads arrive unchanged and aligned, and the sender gets the number of messages."""
+    """Payloads arrive unchanged and aligned, with and without padding; the sender gets the number of messages."""
     random = np.random.default_rng(len(cuts))
     payloads = [random.bytes(size) for size in sizes]
     tags = [MessageTag(0, MessageKind.PARTIAL_SUM, 0, piece) for piece in range(len(sizes))]
-    parts = [encode_message_prefix(Message(tag, data)) + data for tag, data in zip(tags, payloads, strict=True)]
+    parts = [
+        b"".join((encode_message_prefix(Message(tag, data)), data, *make_padding_buffers(padding_factor * len(data))))
+        for tag, data in zip(tags, payloads, strict=True)
+    ]
 
     async def exchange() -> tuple[list[bytes], list[int], bytes]:
         mailbox, connection, open_receivers = Mailbox(1.0), RecordingConnection(), set[StreamReceiver]()
-        receiver = StreamReceiver(identities["b"], mailbox, None, open_receivers)
+        receiver = StreamReceiver(
+            identities["b"], mailbox, None, open_receivers, lambda payload_bytes: padding_factor * payload_bytes
+        )
         receiver.connection_made(connection)
         feed_stream(receiver, identity_opening(identities) + b"".join(parts) + END, cuts)
         receiver.connection_lost(None)
@@ -202,5 +212,25 @@ def test_an_identified_stream_with_invalid_bytes_has_broken_off(
         receiver.connection_lost(None)
         with pytest.raises(PeerUnreachable):
             await mailbox.receive("a", MessageTag(0, MessageKind.PUSH))
+
+    in_virtual_time(exchange())
+
+
+def test_a_stream_with_another_padding_than_expected_has_broken_off(
+    identities: dict[str, NodeIdentity], in_virtual_time: InVirtualTime
+) -> None:
+    """Padding is not announced before a payload: a wrong length would shift all later messages."""
+
+    async def exchange() -> None:
+        mailbox, connection = Mailbox(1.0), RecordingConnection()
+        receiver = StreamReceiver(identities["b"], mailbox, None, set(), lambda _payload_bytes: 10)
+        receiver.connection_made(connection)
+        tag = MessageTag(0, MessageKind.PUSH)
+        padded = b"".join((encode_message_prefix(Message(tag, b"word")), b"word", *make_padding_buffers(11)))
+        feed_stream(receiver, identity_opening(identities) + padded, [])
+        assert connection.closed
+        receiver.connection_lost(None)
+        with pytest.raises(PeerUnreachable):
+            await mailbox.receive("a", tag)
 
     in_virtual_time(exchange())

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from services.runtime.transport import Message, MessageTag
 from services.schema.errors import ProtocolError
 from services.transport.codec import (
+    PADDING_HEADER_BYTES,
     PREFIX_BYTES,
     build_message,
     count_payload_bytes,
@@ -61,6 +62,28 @@ def test_protobuf_reads_what_the_codec_writes(header: DataHeader, data: bytes) -
     encoded = DataMessage.FromString(encode_message(message(header, data)))
 
     assert (encoded.header, encoded.payload) == (header, data)
+
+
+@given(header=headers, data=payloads, padding_bytes=st.sampled_from([1, 5, 127, 128, (1 << 20) - 1, (1 << 20) + 3]))
+def test_padding_after_the_payload_is_valid_protobuf_and_discarded(
+    header: DataHeader, data: bytes, padding_bytes: int
+) -> None:
+    """A message of a declared size has zeros that no receiver may take for a payload, or keep in memory."""
+    encoded = encode_message(message(header, data), padding_bytes)
+    by_protobuf, received = DataMessage.FromString(encoded), decode_message(encoded)
+
+    assert len(encoded) == PREFIX_BYTES + len(data) + PADDING_HEADER_BYTES + padding_bytes
+    assert (by_protobuf.payload, by_protobuf.declared_padding) == (data, bytes(padding_bytes))
+    assert received == message(header, data)
+    assert isinstance(received.data, bytes), "a view would keep the padding in memory"
+
+
+def test_bytes_after_a_payload_that_are_not_padding_are_an_error() -> None:
+    """A message that is longer than it announces was not written by this codec."""
+    encoded = encode_message(Message(MessageTag(0, 1), b"abcd"), padding_bytes=9)
+    for broken in (encoded[:-1], encoded + b"0", encoded[: PREFIX_BYTES + 4] + b"?" * 15):
+        with pytest.raises(ProtocolError, match="payload"):
+            decode_message(broken)
 
 
 @given(header=headers, data=st.binary(min_size=1, max_size=300), step=fixed64)
