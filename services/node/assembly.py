@@ -6,7 +6,6 @@ A node is built from the trial plan and from the services that the engine provid
 import asyncio
 import platform
 import resource
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
-from services.learning.data_order import split_proportionally
+from services.learning.partitions.assignment import assign_training_samples
 from services.node.event_runner import ScenarioEventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
@@ -202,6 +201,7 @@ def _make_worker(
         plan.dataset.load(plan.dtype),
         _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns),
     )
+    parts = assign_training_samples(plan.partition, plan.dataset, plan.workers)
     phases, strategy_switch = plan.strategy.training_phases(), None
     algorithm = phases.first.create_worker_algorithm(context)
     if phases.switch and plan.second_phase:
@@ -226,6 +226,7 @@ def _make_worker(
         node_services.log,
         event_runner.begin_events_of_step,
         strategy_switch,
+        parts[node_plan.rank] if parts else None,
     )
 
 
@@ -332,13 +333,9 @@ def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_
 
     The last batch of an epoch may be smaller.
     """
-    samples_before = plan.data_order.count_samples_before
-    batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(steps_per_exchange))
-    shares = {batch_size: split_proportionally(batch_size, (1,) * gradient_worker_count) for batch_size in batch_sizes}
-    return {
-        rank: sum(shares[batch_size][rank] * steps for batch_size, steps in batch_sizes.items())
-        for rank in range(gradient_worker_count)
-    }
+    weights, sizes = (1,) * gradient_worker_count, plan.data_order.share_sizes
+    shares_by_rank = zip(*(sizes(step, weights) for step in range(steps_per_exchange)), strict=True)
+    return {rank: sum(shares) for rank, shares in enumerate(shares_by_rank)}
 
 
 def _cpu_core_share_log_fields(core_share: CpuCoreShare | None) -> dict[str, float | None]:

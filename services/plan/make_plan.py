@@ -54,7 +54,7 @@ def make_plan(
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
     """
     scenario, workload, workers = trial.scenario, trial.scenario.workload, trial.scenario.cluster.workers
-    task, train_samples = learning_task_of(workload.dataset)
+    task, _ = learning_task_of(workload.dataset)
     layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
     entry_bytes = int(dtype.removeprefix("float")) // 8
     nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
@@ -65,8 +65,7 @@ def make_plan(
     site = get_auto_collective_sizes(scenario, nodes, layout, entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
-    order = DataOrder(samples=train_samples, batch=workload.global_batch_size(workers), seed=trial.seed)
-    predictions = _predict_phases(phases, trial, nodes, cost, order)
+    predictions = _predict_phases(phases, trial, nodes, cost, workload.data_order(workers, trial.seed))
     second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
     predicted_s = _predict_training_s(predictions, second_phase)
     return Plan(
@@ -108,6 +107,7 @@ def _declared_fields(trial: TrialSpec) -> dict[str, Any]:
 
 def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
     """Return the fields of a plan that describe data, model, batch and training budget."""
+    parts = workload.summarise_parts(worker_count)
     return {
         "dataset": workload.dataset,
         "model": workload.model,
@@ -121,6 +121,10 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
         "steps_per_epoch": workload.steps_per_epoch(worker_count),
         "steps": workload.total_steps(worker_count),
         "workers": worker_count,
+        "order": workload.order,
+        "partition": workload.partition,
+        "part_sizes": parts.sizes,
+        "class_counts": parts.class_counts,
     }
 
 

@@ -15,9 +15,11 @@ from services.cluster.network import Network
 from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset
+from services.learning.epoch_orders import AnyEpochOrder, ShuffledOrder
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
+from services.learning.partitions import AnyPartition, IidPartition
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
 from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
@@ -77,6 +79,11 @@ class Plan(FrozenRecord):
     parameters: int  # entries of the parameter vector
     vector_bytes: int  # size of the parameter vector
 
+    order: AnyEpochOrder = ShuffledOrder()  # of the training samples within an epoch
+    partition: AnyPartition = IidPartition()  # of the training samples over the workers
+    part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
+    class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
+
     workers: int  # number of workers
     servers: int  # number of dedicated servers
     nodes: tuple[NodePlan, ...]
@@ -115,7 +122,13 @@ class Plan(FrozenRecord):
     @property
     def data_order(self) -> DataOrder:
         """Order in which training samples are drawn, by step and rank."""
-        return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
+        return DataOrder(
+            samples=self.train_samples,
+            batch=self.batch,
+            seed=self.seed,
+            epoch_order=self.order,
+            part_sizes=self.part_sizes,
+        )
 
     @property
     def dtype(self) -> str:
