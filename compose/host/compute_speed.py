@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from services.learning.datasets import AnyDataset
+from services.learning.datasets import DataSource
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
 
@@ -25,12 +25,12 @@ class CpuTimeFunctions(NamedTuple):
     There is one function for each. The CPU seconds are those on this host.
     """
 
-    gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
-    update_s: Callable[[AnyDataset, AnyModel, str, AnyOptimiser], float]  # dataset, model, dtype, optimiser
+    gradient_s: Callable[[DataSource, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
+    update_s: Callable[[DataSource, AnyModel, str, AnyOptimiser], float]  # dataset, model, dtype, optimiser
 
 
 @cache
-def measure_gradient_cpu_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
+def measure_gradient_cpu_s(dataset: DataSource, model: AnyModel, dtype: str, sample_count: int) -> float:
     """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
     data = dataset.load(dtype)
     params = model.init_parameters(data.task, 1, dtype)
@@ -40,9 +40,9 @@ def measure_gradient_cpu_s(dataset: AnyDataset, model: AnyModel, dtype: str, sam
 
 
 @cache
-def measure_optimiser_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
+def measure_optimiser_update_s(dataset: DataSource, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
     """Measure and return the CPU seconds of one optimiser update of all parameters on this host."""
-    params = model.init_parameters(dataset.load(dtype).task, 1, dtype)
+    params = model.init_parameters(dataset.describe().task, 1, dtype)
     state = optimiser.init_state(params)
     return _median_cpu_s(lambda: optimiser.update_params(params, params, state))
 

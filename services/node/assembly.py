@@ -267,7 +267,7 @@ def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_se
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
         raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard of the parameter vector to {node.name}")
-    task = plan.dataset.load(plan.dtype).task
+    task = plan.dataset.describe().task
     shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
     update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
@@ -391,7 +391,7 @@ def _make_mlperf_log_fields(plan: Plan) -> dict[str, object]:
         "submission_platform": f"{plan.engine} engine, emulated",
         "submission_division": "open",
         "submission_status": "research",
-        "submission_benchmark": plan.dataset.kind,
+        "submission_benchmark": plan.dataset.declared_kind,
         "submission_poc_name": plan.trial,
         "config_filename": "plan.json",
         "seed": plan.seed,

@@ -107,17 +107,18 @@ def _declared_fields(trial: TrialSpec) -> dict[str, Any]:
 
 def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
     """Return the fields of a plan that describe data, model, batch and training budget."""
-    parts = workload.summarise_parts(worker_count)
+    dataset, parts = workload.dataset.as_nodes_load_it(), workload.summarise_parts(worker_count)
+    description = dataset.describe()
     return {
-        "dataset": workload.dataset,
+        "dataset": dataset,
         "model": workload.model,
         "precision": workload.precision,
         "batch": workload.global_batch_size(worker_count),
         "epochs": workload.epochs,
         "target": workload.target,
         "stop_at_target": workload.stop == "target",
-        "train_samples": learning_task_of(workload.dataset).train_samples,
-        "eval_samples": len(workload.dataset.load(DTYPE_BY_PRECISION[workload.precision]).test_x),
+        "train_samples": description.train_samples,
+        "eval_samples": description.test_samples,
         "steps_per_epoch": workload.steps_per_epoch(worker_count),
         "steps": workload.total_steps(worker_count),
         "workers": worker_count,

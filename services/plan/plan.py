@@ -14,7 +14,7 @@ from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
-from services.learning.datasets import AnyDataset
+from services.learning.datasets import AnyPlannedDataset
 from services.learning.epoch_orders import AnyEpochOrder, ShuffledOrder
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
@@ -63,7 +63,7 @@ class Plan(FrozenRecord):
     labels: dict[str, str | int | float]  # name of a sweep axis -> value, and always "workers"
     question: str = ""  # of the scenario, for the report
 
-    dataset: AnyDataset
+    dataset: AnyPlannedDataset
     model: AnyModel
     optimiser: AnyOptimiser
     strategy: AnyStrategy

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 from pydantic import Field, PositiveInt, model_validator
 
 from services.learning.data_order import DataOrder
-from services.learning.datasets import AnyDataset, Dataset, LearningTask
+from services.learning.datasets import AnyDataset, DataSource, LearningTask
+from services.learning.datasets.files import DataFileError
 from services.learning.epoch_orders import AnyEpochOrder, ShuffledOrder
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
@@ -43,7 +44,11 @@ class Workload(FrozenRecord):
         return self
 
     def _find_field_conflicts(self) -> Iterator[KeyConflict]:
-        task, train_samples = learning_task_of(self.dataset)
+        try:
+            task, train_samples = learning_task_of(self.dataset)
+        except DataFileError as error:
+            yield KeyConflict(("dataset", error.key), str(error))
+            return  # further checks need the samples
         if (self.batch is None) == (self.batch_per_worker is None):
             problem = "one of batch (samples over all workers) and batch_per_worker is required"
             both = "batch (samples over all workers) and batch_per_worker exclude each other; remove one"
@@ -124,10 +129,13 @@ class LearningTaskAndTrainSize(NamedTuple):
 
 
 @cache
-def learning_task_of(dataset: Dataset) -> LearningTaskAndTrainSize:
+def learning_task_of(dataset: DataSource) -> LearningTaskAndTrainSize:
     """Return the learning task of a dataset and the size of its training set.
 
     The dataset is loaded at the first call.
+
+    Raises:
+        DataFileError: the dataset consists of files of the user, which can't be read.
     """
-    data = dataset.load("float32")
-    return LearningTaskAndTrainSize(data.task, len(data.train_x))
+    description = dataset.describe()
+    return LearningTaskAndTrainSize(description.task, description.train_samples)

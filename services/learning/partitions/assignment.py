@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.learning.datasets import Dataset
+from services.learning.datasets import DataSource
 from services.learning.partitions import Partition, SampleParts
 
 
@@ -17,7 +17,7 @@ class PartSummary(NamedTuple):
 
 
 @lru_cache(maxsize=2)  # all workers of a simulated trial share one process
-def assign_training_samples(partition: Partition, dataset: Dataset, worker_count: int) -> SampleParts:
+def assign_training_samples(partition: Partition, dataset: DataSource, worker_count: int) -> SampleParts:
     """Return the training samples that each worker owns, by rank; empty if workers share all samples."""
     if partition.shares_all_samples or worker_count == 1:
         return ()
@@ -25,7 +25,7 @@ def assign_training_samples(partition: Partition, dataset: Dataset, worker_count
 
 
 @lru_cache(maxsize=64)
-def summarise_parts(partition: Partition, dataset: Dataset, worker_count: int) -> PartSummary:
+def summarise_parts(partition: Partition, dataset: DataSource, worker_count: int) -> PartSummary:
     """Return the numbers of samples, and of samples of each class, that each worker owns."""
     parts = assign_training_samples(partition, dataset, worker_count)
     if not parts:
