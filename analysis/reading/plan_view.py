@@ -86,6 +86,9 @@ class TrialPlan(PlanJsonSection):
     batch: int = 0
     epochs: int = 0
     train_samples: int = 0
+    partition: dict[str, Any] = {"kind": "iid"}  # of the training samples over the workers
+    part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
+    class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
     target: QualityTarget | None = None
     nodes: tuple[PlannedNode, ...] = ()
     parameters: int = 0

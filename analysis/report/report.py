@@ -98,6 +98,12 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
         total=count_planned_trials(run_summary),
+        owners=[
+            (trial, counts)
+            for trial in run_summary.trials
+            for counts in trial.worker_samples
+            if counts.owned is not None
+        ],
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
         manifest=flatten_manifest(run_folder.manifest),
         command=_reproduce_command(run_folder, run_summary),

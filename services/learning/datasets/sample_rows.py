@@ -53,11 +53,11 @@ class ConvertedRows:
         selected: HostArray = self.stored[rows]
         if self.offset is not None:
             selected = selected - self.offset
-        if self.divisor is None:
-            return selected.astype(self.dtype, copy=False)
-        if self.offset is None:
-            selected = selected.astype(self.dtype, copy=False)
-        return np.asarray(selected / self.divisor.astype(selected.dtype)).astype(self.dtype, copy=False)
+        elif self.divisor is not None:  # in one pass
+            return np.divide(selected, self.divisor, dtype=self.dtype, casting="unsafe")
+        if self.divisor is not None:
+            selected = selected / self.divisor
+        return selected.astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
