@@ -14,9 +14,9 @@ from typing import Any
 
 from ensayo.rehearsal import rehearse
 from ensayo.strategy_switch_search import SwitchFractionResult
+from services.scenario.learning_task import learning_task_of
 from services.scenario.scenario import Scenario
 from services.scenario.target import QUALITY_METRICS, MetricName
-from services.scenario.workload import learning_task_of
 from services.schema.errors import UserError
 
 DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {

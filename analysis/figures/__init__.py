@@ -20,6 +20,7 @@ from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.figures.switch import draw_switch_time_savings
 from analysis.figures.time_to_target import draw_time_to_target
 from analysis.figures.timeline import draw_step_times_with_events
+from analysis.figures.worker_data import draw_worker_data
 
 FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run folder and must not change
     "time_to_target": ReportFigure(draw_time_to_target, "a scenario with a target"),
@@ -37,6 +38,7 @@ FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run fold
     "predicted": ReportFigure(draw_predicted_step_times, "trials with logged steps and a predicted step time"),
     "learning": ReportFigure(draw_learning_curves, "trials with logged evaluations"),
     "staleness": ReportFigure(draw_gradient_staleness, "a parameter server that applied gradients of several workers"),
+    "worker_data": ReportFigure(draw_worker_data, "a partition that gives each worker samples of its own"),
 }
 
 __all__ = ["FIGURES", "AnalysedRun", "CaptionedFigure", "ReportFigure"]

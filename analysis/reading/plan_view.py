@@ -94,6 +94,9 @@ class TrialPlan(PlanJsonSection):
     epochs: int = 0
     train_samples: int = 0
     evaluate_every: int = 0  # training samples between evaluations; 0 in plans of older versions: one epoch
+    partition: dict[str, Any] = {"kind": "iid"}  # of the training samples over the workers
+    part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
+    class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
     target: QualityTarget | None = None
     optimiser: dict[str, Any] = {}  # with the learning rate of the first training phase; empty in old plans
     rate_schedule: dict[str, Any] = {"kind": "constant"}  # of the learning rate

@@ -115,6 +115,12 @@ def render_report_page(
         panels=panels,
         training_settings=make_training_settings_table(trial_plans),
         total=count_planned_trials(run_summary),
+        owners=[
+            (trial, counts)
+            for trial in run_summary.trials
+            for counts in trial.worker_samples
+            if counts.owned is not None
+        ],
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
         manifest=flatten_manifest({key: value for key, value in run_folder.manifest.items() if key != "skipped"}),
         command=_reproduce_command(run_folder, run_summary),

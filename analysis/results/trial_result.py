@@ -31,6 +31,7 @@ from analysis.metrics.target import (
     samples_to_target,
     time_to_target_s,
 )
+from analysis.metrics.worker_samples import WorkerSampleCounts, count_worker_samples
 from analysis.reading.run_table import TrialLogTables
 from analysis.statistics.centre import Floats, olympic_mean
 
@@ -87,6 +88,7 @@ class TrialResult:
     saturates_at: float | None = None  # predicted number of workers that saturate the servers' links
     typical_of: StepStatistic = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
     disturbed_attempts: list[str] = field(default_factory=list)  # how the host disturbed each repeated attempt
+    worker_samples: list[WorkerSampleCounts] = field(default_factory=list)  # by rank
     diverged: bool = False  # a loss was NaN or infinite; false where the files of the trial are damaged
     evaluations: int = 0  # up to the evaluation that reached the target; all evaluations if the target was missed
     evaluation_seconds: float | None = None  # of these evaluations; None where they were not logged
@@ -187,6 +189,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         saturates_at=plan.saturation_workers,
         typical_of=step_time_statistic_name(plan),
         disturbed_attempts=list(trial.disturbed_attempts),
+        worker_samples=count_worker_samples(trial),
         diverged=trial.has_diverged and not trial.is_unreadable,
         evaluations=evaluation_count(trial),
         evaluation_seconds=evaluation_seconds(trial),

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from analysis.convergence.reference_points import ConvergenceWorkload
 from compose.scenario_files.load import find_scenario, load_scenario
-from services.scenario.workload import Workload, learning_task_of
+from services.scenario.learning_task import learning_task_of
+from services.scenario.workload import Workload
 
 BUDGET_FACTOR = 3  # epochs of a reference run / epochs of the scenario: large batches need more epochs
 

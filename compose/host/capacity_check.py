@@ -32,7 +32,6 @@ from compose.calibration.capacity import HostCapacity
 from compose.host.compute_speed import CpuTimeFunctions
 from services.cluster.events import LinkChange
 from services.collectives import TransferSchedule
-from services.learning.data_order import split_proportionally
 from services.plan import NodePlan, Plan, PostSwitchPhasePlan
 from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
@@ -387,7 +386,8 @@ def _worker_compute_times(
     Workers without a share of the batch are left out.
     """
     shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
-    for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
+    sizes = plan.data_order.share_sizes(0, shares)
+    for node, samples in zip(plan.node_plans_of_role("worker"), sizes, strict=True):
         if node.throughput and samples and node.device != "cuda":
             cpu_s = step_cpu_times.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield WorkerComputeTimes(cpu_s, samples / node.throughput)

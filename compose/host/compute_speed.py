@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from services.learning.datasets import AnyDataset
+from services.learning.datasets import DataSource
 from services.learning.models import AnyModel
 from services.learning.parameter_updater import ParameterUpdater
 
@@ -25,12 +25,12 @@ class CpuTimeFunctions(NamedTuple):
     There is one function for each. The CPU seconds are those on this host.
     """
 
-    gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
-    update_s: Callable[[AnyDataset, AnyModel, str, ParameterUpdater], float]  # dataset, model, dtype, updater
+    gradient_s: Callable[[DataSource, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
+    update_s: Callable[[DataSource, AnyModel, str, ParameterUpdater], float]  # dataset, model, dtype, updater
 
 
 @cache
-def measure_gradient_cpu_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
+def measure_gradient_cpu_s(dataset: DataSource, model: AnyModel, dtype: str, sample_count: int) -> float:
     """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
     data = dataset.load(dtype)
     params = model.init_parameters(data.task, 1, dtype)
@@ -40,9 +40,9 @@ def measure_gradient_cpu_s(dataset: AnyDataset, model: AnyModel, dtype: str, sam
 
 
 @cache
-def measure_parameter_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, updater: ParameterUpdater) -> float:
+def measure_parameter_update_s(dataset: DataSource, model: AnyModel, dtype: str, updater: ParameterUpdater) -> float:
     """Measure and return the CPU seconds of one update of all parameters on this host."""
-    params = model.init_parameters(dataset.load(dtype).task, 1, dtype)
+    params = model.init_parameters(dataset.describe().task, 1, dtype)
     state = updater.init_state(params)
     return _median_cpu_s(lambda: updater.update_params(params, params, state, 0))
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
+from compose.data_files.preparation import prepare_data
 from compose.host.capacity_check import CapacityCheck
 from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.run_folder import (
@@ -22,6 +24,8 @@ from compose.runs.run_folder import (
     read_outcome,
 )
 from compose.runs.skipped_trials import SkippedTrial
+from compose.scenario_files.validation_messages import explain_validation_error
+from services.learning.datasets.files import install_data_preparer
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
@@ -52,13 +56,14 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
     Scenario, seeds, settings, engine and dilation are those with which the run was started.
 
     Raises:
-        UserError: the folder is no run folder, or the run was started on another host or with other versions.
+        UserError: the folder is no run folder, the run was started on another host or with other versions, or its data
+            files are missing or have changed.
     """
     run_folder = run_folder.resolve()
     with _explain_unreadable_files(run_folder):
         manifest = json.loads((run_folder / "manifest.json").read_text(encoding="utf-8"))
         resolved = yaml.safe_load((run_folder / "resolved.yaml").read_text(encoding="utf-8"))
-        scenario = Scenario.decode(resolved)
+        scenario = _decode_scenario(run_folder, resolved)
         run = InterruptedRun(
             folder=run_folder,
             run_name=manifest["run"],
@@ -73,6 +78,28 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
         _check_same_host(run_folder, manifest["host"])
         _check_same_versions(run_folder, manifest["versions"])
     return run
+
+
+def _decode_scenario(run_folder: Path, resolved: dict[str, Any]) -> Scenario:
+    """Return the scenario of a run; its data are those that were prepared when the run was started.
+
+    Raises:
+        UserError: the data are not in the cache any more, and their files are missing or have changed.
+        ValidationError: the scenario is not valid.
+    """
+    install_data_preparer(prepare_data)
+    try:
+        scenario = Scenario.decode(resolved)
+        scenario.trials()  # a sweep may have other data
+    except ValidationError as error:
+        for key_path, message in explain_validation_error(error, resolved):
+            if key_path[:2] == ("workload", "dataset"):
+                raise UserError(
+                    f"{run_folder}: the data of the run are not available: {message}; restore the file, or start a new "
+                    "run"
+                ) from error
+        raise
+    return scenario
 
 
 @contextmanager

@@ -5,7 +5,7 @@ The check finds out whether every trial is possible.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -13,11 +13,15 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
+from compose.data_files.paths import path_for_messages
+from compose.data_files.preparation import prepare_data
+from compose.scenario_files.data_file_references import resolve_data_files
 from compose.scenario_files.overrides import override_scenario_values
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from compose.scenario_files.trial_checks import find_problems_needing_predictions, find_problems_per_trial
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
+from services.learning.datasets.files import install_data_preparer
 from services.scenario.scenario import LABEL_PATTERN, Scenario
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import UserError, os_error_cause
@@ -37,6 +41,7 @@ class ScenarioText:
     text: str
     origin: str  # path of the file; for a scenario given as a Python object, the type of the object
     is_file: bool  # whether messages state lines
+    folder: Path = field(default_factory=Path.cwd)  # to which paths of data files are relative
 
     @property
     def first_comment(self) -> str:
@@ -90,7 +95,7 @@ def read_scenario_text(scenario: ScenarioDeclaration) -> ScenarioText:
     if isinstance(scenario, Path):
         if reason := _explain_not_a_file(scenario):
             raise UserError(f"{scenario}: {reason}")
-        return ScenarioText(_read_text(scenario), _path_relative_to_cwd(scenario), is_file=True)
+        return ScenarioText(_read_text(scenario), path_for_messages(scenario), is_file=True, folder=scenario.parent)
     if isinstance(scenario, Scenario):
         return ScenarioText(write_yaml(scenario.encode(), "Scenario object"), "Scenario object", is_file=False)
     if isinstance(scenario, Mapping):
@@ -116,7 +121,9 @@ def decode_scenario_text(
         UserError: a setting has a wrong path.
     """
     declared_document = scenario_text.parse()
-    document = override_scenario_values(declared_document, settings or {})
+    install_data_preparer(prepare_data)
+    overridden_document = override_scenario_values(declared_document, settings or {})
+    document = resolve_data_files(overridden_document, scenario_text.folder)
     scenario = _decode_scenario(document)
     engine_name = engine or scenario.engine
     trials, problems = find_problems_per_trial(scenario, document, engine_name)
@@ -187,17 +194,6 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}:{line}: a character is not valid UTF-8; save the file as UTF-8 text") from error
-
-
-def _path_relative_to_cwd(path: Path) -> str:
-    """Return a file path in the form for messages.
-
-    The path is relative to the current folder if the file is inside that folder.
-    """
-    absolute_path, current_folder = path.resolve(), Path.cwd()
-    if absolute_path.is_relative_to(current_folder):
-        return str(absolute_path.relative_to(current_folder))
-    return str(path)
 
 
 def _find_name_mismatch(scenario_text: ScenarioText, document: YamlDocument) -> Iterator[ScenarioProblem]:

@@ -6,7 +6,6 @@ A node is built from the trial plan and from the services that the engine provid
 import asyncio
 import platform
 import resource
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
-from services.learning.data_order import split_proportionally
+from services.learning.partitions.assignment import assign_training_samples
 from services.node.event_runner import ScenarioEventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
@@ -226,6 +225,7 @@ def _make_worker(
         plan.dataset.load(plan.dtype),
         _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns),
     )
+    parts = assign_training_samples(plan.partition, plan.dataset, plan.workers)
     phases, strategy_switch = plan.strategy.training_phases(), None
     algorithm = phases.first.create_worker_algorithm(context)
     if phases.switch and plan.second_phase:
@@ -251,6 +251,7 @@ def _make_worker(
         node_services.log,
         event_runner.begin_events_of_step,
         strategy_switch,
+        parts[node_plan.rank] if parts else None,
     )
 
 
@@ -291,7 +292,7 @@ def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_se
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
         raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard of the parameter vector to {node.name}")
-    task = plan.dataset.load(plan.dtype).task
+    task = plan.dataset.describe().task
     shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
     update_rule = algorithm.make_update_rule(plan.make_parameter_updater(plan.optimiser), params, plan.workers)
@@ -358,13 +359,9 @@ def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_
 
     The last batch of an epoch may be smaller.
     """
-    samples_before = plan.data_order.count_samples_before
-    batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(steps_per_exchange))
-    shares = {batch_size: split_proportionally(batch_size, (1,) * gradient_worker_count) for batch_size in batch_sizes}
-    return {
-        rank: sum(shares[batch_size][rank] * steps for batch_size, steps in batch_sizes.items())
-        for rank in range(gradient_worker_count)
-    }
+    weights, sizes = (1,) * gradient_worker_count, plan.data_order.share_sizes
+    shares_by_rank = zip(*(sizes(step, weights) for step in range(steps_per_exchange)), strict=True)
+    return {rank: sum(shares) for rank, shares in enumerate(shares_by_rank)}
 
 
 def _device_log_fields(device: ComputeDevice) -> dict[str, object]:
@@ -429,7 +426,7 @@ def _make_mlperf_log_fields(plan: Plan) -> dict[str, object]:
         "submission_platform": f"{plan.engine} engine, emulated",
         "submission_division": "open",
         "submission_status": "research",
-        "submission_benchmark": plan.dataset.kind,
+        "submission_benchmark": plan.dataset.declared_kind,
         "submission_poc_name": plan.trial,
         "config_filename": "plan.json",
         "seed": plan.seed,

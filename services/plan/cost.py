@@ -12,7 +12,7 @@ import numpy as np
 from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, choose_message_bytes, to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
-from services.learning.data_order import DataOrder, RankWeights, split_proportionally
+from services.learning.data_order import DataOrder, RankWeights
 from services.plan.node_plan import NodePlan
 from services.scenario.scenario import EngineName, TransportName
 from services.strategies.compute_times import ComputeTimes
@@ -101,7 +101,7 @@ def plan_compute_times(
     returned; later steps are like them. A worker without a declared speed takes 0 s.
     """
     steps = range(first_step, first_step + min(max(step_count, 1), MAX_DRAWN_STEPS))
-    samples = np.array([split_proportionally(data_order.batch_size(step), batch_weights) for step in steps])
+    samples = np.array([data_order.share_sizes(step, batch_weights) for step in steps])
     seconds = samples / np.array([node.throughput or inf for node in worker_nodes])
     for rank, node in enumerate(worker_nodes):
         if node.variation:

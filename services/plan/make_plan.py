@@ -26,8 +26,9 @@ from services.plan.prediction import (
     predict_latency_s,
     predict_phase,
 )
+from services.scenario.learning_task import learning_task_of
 from services.scenario.scenario import AUTO, EngineName, TrialSpec
-from services.scenario.workload import Workload, learning_task_of
+from services.scenario.workload import Workload
 from services.strategies import PhasesAndSwitch
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepTimePrediction
@@ -60,7 +61,7 @@ def make_plan(
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
     """
     scenario, workload, workers = trial.scenario, trial.scenario.workload, trial.scenario.cluster.workers
-    task, train_samples = learning_task_of(workload.dataset)
+    task, _ = learning_task_of(workload.dataset)
     layout, payload = workload.model.parameter_layout(task), workload.planned_payload
     dtype, scale = DTYPE_BY_PRECISION[workload.precision], payload.scale if payload else 1.0
     vector = ModelVector(layout.parameter_count, dtype, scale)
@@ -74,8 +75,7 @@ def make_plan(
     site = get_auto_collective_sizes(scenario, nodes, layout, vector.entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
-    order = DataOrder(samples=train_samples, batch=workload.global_batch_size(workers), seed=trial.seed)
-    predictions = _predict_phases(phases, trial, nodes, cost, order)
+    predictions = _predict_phases(phases, trial, nodes, cost, workload.data_order(workers, trial.seed))
     second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
     predicted_s = _predict_training_s(predictions, second_phase)
     return Plan(
@@ -117,8 +117,10 @@ def _declared_fields(trial: TrialSpec) -> dict[str, Any]:
 
 def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
     """Return the fields of a plan that describe data, model, batch, schedule and training budget."""
+    dataset, parts = workload.dataset.as_nodes_load_it(), workload.summarise_parts(worker_count)
+    description = dataset.describe()
     return {
-        "dataset": workload.dataset,
+        "dataset": dataset,
         "model": workload.model,
         "workload_optimiser": workload.optimiser,
         "rate_schedule": workload.schedule.convert_steps(workload.training_budget(worker_count)),
@@ -130,12 +132,16 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
         "epochs": workload.epochs,
         "target": workload.target,
         "stop_at_target": workload.stop == "target",
-        "train_samples": learning_task_of(workload.dataset).train_samples,
-        "eval_samples": len(workload.dataset.load(DTYPE_BY_PRECISION[workload.precision]).test_x),
+        "train_samples": description.train_samples,
+        "eval_samples": description.test_samples,
         "steps_per_epoch": workload.steps_per_epoch(worker_count),
         "evaluate_every": workload.evaluation_schedule(worker_count).samples_between,
         "steps": workload.total_steps(worker_count),
         "workers": worker_count,
+        "order": workload.order,
+        "partition": workload.partition,
+        "part_sizes": parts.sizes,
+        "class_counts": parts.class_counts,
     }
 
 

@@ -14,19 +14,21 @@ from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
-from services.learning.datasets import AnyDataset
+from services.learning.datasets import AnyPlannedDataset
+from services.learning.epoch_orders import AnyEpochOrder, ShuffledOrder
 from services.learning.evaluation_schedule import EvaluationSchedule
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
 from services.learning.parameter_updater import ParameterUpdater
+from services.learning.partitions import AnyPartition, IidPartition
 from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
+from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import PlannedPayload
 from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
-from services.scenario.workload import learning_task_of
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy
 from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
@@ -66,7 +68,7 @@ class Plan(FrozenRecord):
     labels: dict[str, str | int | float]  # name of a sweep axis -> value, and always "workers"
     question: str = ""  # of the scenario, for the report
 
-    dataset: AnyDataset
+    dataset: AnyPlannedDataset
     model: AnyModel
     optimiser: AnyOptimiser  # with the learning rate of the first training phase
     workload_optimiser: AnyOptimiser  # as declared; the strategy may scale its learning rate
@@ -87,6 +89,11 @@ class Plan(FrozenRecord):
     parameters: int  # entries of the parameter vector
     vector_bytes: int  # size of the parameter vector on the wire: the declared size if there is one
     payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
+
+    order: AnyEpochOrder = ShuffledOrder()  # of the training samples within an epoch
+    partition: AnyPartition = IidPartition()  # of the training samples over the workers
+    part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
+    class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
 
     workers: int  # number of workers
     servers: int  # number of dedicated servers
@@ -131,7 +138,13 @@ class Plan(FrozenRecord):
     @property
     def data_order(self) -> DataOrder:
         """Order in which training samples are drawn, by step and rank."""
-        return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
+        return DataOrder(
+            samples=self.train_samples,
+            batch=self.batch,
+            seed=self.seed,
+            epoch_order=self.order,
+            part_sizes=self.part_sizes,
+        )
 
     @property
     def sample_budget(self) -> int:

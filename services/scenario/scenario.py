@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
 from services.cluster.compute_speed import ComputeSpeed
 from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, restrict_events_to_nodes
+from services.scenario.learning_task import learning_task_of
 from services.scenario.published_curves import PublishedCurve, unknown_label_conflicts
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
@@ -24,7 +25,7 @@ from services.scenario.sweep import (
     sweep_points,
     unsweepable_key_reason,
 )
-from services.scenario.workload import Workload, learning_task_of
+from services.scenario.workload import Workload
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
 from services.schema.limits import (
@@ -287,6 +288,9 @@ class Scenario(FrozenRecord):
         raise_conflicts((*self._find_invalid_sweep_items(), *self._unknown_nodes_or_strategies()))
         if not self.sweep:
             raise_conflicts(self._find_too_large_training())  # before strategies compute anything for each step
+            raise_conflicts(
+                prepend_parent_key("workload", self.workload.find_partition_conflicts(self.cluster.workers))
+            )
             raise_conflicts(self._find_unswept_conflicts())
         return self
 
@@ -370,6 +374,7 @@ class Scenario(FrozenRecord):
             )
             yield KeyConflict(("workload", "batch"), message)
         yield from self._find_too_frequent_evaluations()
+        yield from self._find_samples_of_promoted_workers()
         yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()
         yield from self._find_operations_conflicts()
@@ -400,6 +405,19 @@ class Scenario(FrozenRecord):
             has_link_rates=self.cluster.has_link_rate_limits,
             whole_vector_need=workload.whole_vector_need,
         )
+
+    def _find_samples_of_promoted_workers(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if workers own samples that are not used after a switch, because the workers then serve."""
+        if not self.workload.summarise_parts(self.cluster.workers).sizes:
+            return
+        for label, strategy in self.strategies.items():
+            switch = strategy.training_phases().switch
+            if switch and 0 in (shares := switch.batch_shares_after_switch(self.cluster.workers)):
+                message = (
+                    f"strategy {label} turns worker-{shares.index(0)} into a server, so that the samples which it owns "
+                    f"would not be used after the switch; use partition iid, or another placement in strategies.{label}"
+                )
+                yield KeyConflict(("workload", "partition"), message)
 
     def _find_rate_changes_of_unshaped_links(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that changes the rate of a link without a declared rate."""
@@ -448,8 +466,9 @@ class Scenario(FrozenRecord):
 
         A clock that counts such times in seconds cannot represent the milliseconds of a message.
         """
-        samples = self.workload.global_batch_size(self.cluster.workers) / self.cluster.workers
-        for rank in range(self.cluster.workers):
+        workers = self.cluster.workers
+        order = self.workload.data_order(workers, self.seed)
+        for rank, samples in enumerate(order.share_sizes(0, (1,) * workers)):
             speed = self.worker_compute_speed(rank)
             if speed and samples > Duration(Duration.largest) * speed.samples_per_s:
                 key = "throughput" if self.worker_spec(rank).throughput else "utilisation"

@@ -1,24 +1,29 @@
 """Workload: the dataset, model, optimiser, learning-rate schedule, batch size and budget of a scenario."""
 
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from math import ceil, sqrt
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from services.cluster.compute_speed import SampleOperations
-from services.cluster.links.fluid_link import choose_message_bytes
 from services.learning.data_order import DataOrder
-from services.learning.datasets import AnyDataset, Dataset, LearningTask
+from services.learning.datasets import AnyDataset
+from services.learning.epoch_orders import AnyEpochOrder, ShuffledOrder
 from services.learning.evaluation_schedule import EvaluationSchedule
-from services.learning.models import AnyModel, model_kinds_for_loss
+from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
+from services.learning.partitions import AnyPartition, IidPartition
+from services.learning.partitions.assignment import PartSummary, summarise_parts
 from services.learning.schedules import AnySchedule, ConstantSchedule, TrainingBudget
+from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import DeclaredPayload, PlannedPayload, plan_payload
-from services.scenario.target import QualityTarget, metric_names_of_loss
+from services.scenario.target import QualityTarget
+from services.scenario.workload_conflicts import find_workload_conflicts
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
+from services.schema.limits import MAX_PARTITION_SHARES
 from services.schema.units import Operations
 from services.strategies.base import WholeVectorNeed
 
@@ -79,68 +84,46 @@ class Workload(FrozenRecord):
         description="floating-point operations of forward and backward pass for one sample, for workers with a "
         "utilisation; default: those of the known model of payload, else those of `model`",
     )
+    order: AnyEpochOrder = Field(ShuffledOrder(), description="order in which an epoch reads the training samples")
+    partition: AnyPartition = Field(IidPartition(), description="which training samples each worker may use")
 
     @model_validator(mode="after")
     def _reject_field_conflicts(self) -> Self:
-        raise_conflicts(self._find_field_conflicts())
+        raise_conflicts(find_workload_conflicts(self))
         return self
 
-    def _find_field_conflicts(self) -> Iterator[KeyConflict]:
-        task, train_samples = learning_task_of(self.dataset)
-        if (self.batch is None) == (self.batch_per_worker is None):
-            problem = "one of batch (samples over all workers) and batch_per_worker is required"
-            both = "batch (samples over all workers) and batch_per_worker exclude each other; remove one"
-            yield KeyConflict(("batch",), problem if self.batch is None else both)
-        for key, size in (("batch", self.batch), ("batch_per_worker", self.batch_per_worker)):
-            if size is not None and size > train_samples:
-                message = (
-                    f"{key} ({size}) is larger than the training set of {self.dataset.kind} ({train_samples} samples); "
-                    f"use at most {train_samples}"
-                )
-                yield KeyConflict((key,), message)
-        if (self.evaluate_every or 0) > self.epochs * train_samples:
-            message = (
-                f"evaluate_every ({self.evaluate_every:,} samples) is longer than the run ({self.epochs:,} epochs of "
-                f"{train_samples:,} samples); use at most {self.epochs * train_samples:,}"
-            )
-            yield KeyConflict(("evaluate_every",), message)
-        if task.loss not in self.model.supported_losses:
-            message = (
-                f"{self.model.kind} cannot learn the task of dataset {self.dataset.kind}, whose loss is {task.loss}; "
-                f"choose one of {', '.join(model_kinds_for_loss(task.loss))}"
-            )
-            yield KeyConflict(("model",), message)
-        elif reason := self.model.unsupported_task_reason(task):
-            yield KeyConflict(("model",), reason)
-        yield from self._find_payload_conflicts()
-        names = metric_names_of_loss(task.loss)
-        if self.target and self.target.metric not in names:
-            message = (
-                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {', '.join(names)}"
-            )
-            yield KeyConflict(("target", "metric"), message)
-
-    def _find_payload_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict if messages of the trained model cannot be as large as declared."""
-        payload = self.planned_payload
-        if payload is None:
+    def find_partition_conflicts(self, worker_count: int) -> Iterator[KeyConflict]:
+        """Yield the conflicts between the partition of the samples and the number of workers."""
+        if reason := self.partition.worker_count_conflict(worker_count):
+            yield KeyConflict(("partition",), reason)
             return
-        if payload.scale < 1:
+        sizes, steps = self.summarise_parts(worker_count).sizes, self.steps_per_epoch(worker_count)
+        if 0 in sizes:
             message = (
-                f"{payload.declared} has messages of {payload.size_bytes:,} bytes, fewer than the trained model "
-                f"({payload.trained_bytes:,} bytes: {payload.trained_parameters:,} parameters in {self.precision}); "
-                "declare a larger model, train a smaller one, or leave out payload"
+                f"worker-{sizes.index(0)} would own none of the {sum(sizes)} training samples; use fewer workers, or "
+                "a more even partition"
             )
-            yield KeyConflict(("payload",), message)
-        message_bytes = choose_message_bytes(payload.size_bytes, is_declared_size=True)
-        if payload.size_bytes > payload.trained_parameters * message_bytes:
+            yield KeyConflict(("partition",), message)
+        if len(sizes) * steps > MAX_PARTITION_SHARES:
             message = (
-                f"{payload.declared} has messages of {payload.size_bytes:,} bytes, cut into pieces of at most "
-                f"{message_bytes:,} bytes; the {payload.trained_parameters:,} parameters of the trained model are too "
-                f"few for so many pieces; train a model with at least {-(-payload.size_bytes // message_bytes):,} "
-                "parameters, or declare a smaller payload"
+                f"{len(sizes):,} workers in {steps:,} steps per epoch have more than {MAX_PARTITION_SHARES:,} shares "
+                "of batches to plan; use a larger batch, fewer workers, or partition iid"
             )
-            yield KeyConflict(("payload",), message)
+            yield KeyConflict(("partition",), message)
+
+    def summarise_parts(self, worker_count: int) -> PartSummary:
+        """Return the numbers of samples that each worker owns; empty if workers share all samples."""
+        return summarise_parts(self.partition, self.dataset, worker_count)
+
+    def data_order(self, worker_count: int, seed: int) -> DataOrder:
+        """Return the order of the training samples in a trial with this seed."""
+        return DataOrder(
+            samples=learning_task_of(self.dataset).train_samples,
+            batch=self.global_batch_size(worker_count),
+            seed=seed,
+            epoch_order=self.order,
+            part_sizes=self.summarise_parts(worker_count).sizes,
+        )
 
     @cached_property
     def sample_operations(self) -> SampleOperations | None:
@@ -192,8 +175,7 @@ class Workload(FrozenRecord):
 
     def training_budget(self, worker_count: int) -> TrainingBudget:
         """Return the training budget, which converts steps to shares of the budget's samples."""
-        samples, batch = learning_task_of(self.dataset).train_samples, self.global_batch_size(worker_count)
-        return TrainingBudget(DataOrder(samples=samples, batch=batch, seed=0), self.epochs)
+        return TrainingBudget(self.data_order(worker_count, seed=0), self.epochs)
 
     def steps_per_epoch(self, worker_count: int) -> int:
         """Return the number of training steps in one pass over the training set."""
@@ -205,23 +187,5 @@ class Workload(FrozenRecord):
 
     def evaluation_schedule(self, worker_count: int) -> EvaluationSchedule:
         """Return the steps after which the model is evaluated."""
-        train_samples = learning_task_of(self.dataset).train_samples
-        order = DataOrder(samples=train_samples, batch=self.global_batch_size(worker_count), seed=0)
-        return EvaluationSchedule(order=order, epochs=self.epochs, samples_between=self.evaluate_every or train_samples)
-
-
-class LearningTaskAndTrainSize(NamedTuple):
-    """The learning task of a dataset, and the size of its training set."""
-
-    task: LearningTask
-    train_samples: int
-
-
-@cache
-def learning_task_of(dataset: Dataset) -> LearningTaskAndTrainSize:
-    """Return the learning task of a dataset and the size of its training set.
-
-    The dataset is loaded at the first call.
-    """
-    data = dataset.load("float32")
-    return LearningTaskAndTrainSize(data.task, len(data.train_x))
+        order = self.data_order(worker_count, seed=0)
+        return EvaluationSchedule(order=order, epochs=self.epochs, samples_between=self.evaluate_every or order.samples)

@@ -17,5 +17,8 @@ MAX_STEPS = 10_000_000
 MAX_PARAMETERS = 1_000_000_000
 # Generated data are held in memory several times, as numbers of 8 bytes: this many take 160 MB per copy.
 MAX_GENERATED_NUMBERS = 20_000_000
+# If workers own their samples, every process plans the shares of all workers in all steps of an epoch in advance: this
+# many take 16 MB, and up to half a minute.
+MAX_PARTITION_SHARES = 2_000_000
 # Wall time is virtual time multiplied by the dilation: one virtual second already takes more than eleven days.
 MAX_DILATION = 1_000_000

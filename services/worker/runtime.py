@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
+from services.learning.epoch_orders import SampleIndices
 from services.learning.randomness import BatchRandomness
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
@@ -102,6 +103,7 @@ class WorkerRuntime:
     log: RunLog
     on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
     strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
+    owned_samples: SampleIndices | None = None  # training samples that this worker owns; None: workers share all
     counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
 
     async def warm_up(self) -> None:
@@ -112,7 +114,7 @@ class WorkerRuntime:
         """
         task, device = self.data.task, self.algorithm_context.device
         params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.data_order.select_sample_indices(0, self.algorithm_context.rank, self.phase.batch_weights)
+        share = self._select_samples(0)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
             await self.pacer.premeasure_compute_time(lambda: self._loss_and_gradient(0, params, x, y))
@@ -200,9 +202,14 @@ class WorkerRuntime:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
-        order = self.plan.data_order
-        own_samples = len(order.select_sample_indices(step - 1, self.algorithm_context.rank, self.phase.batch_weights))
-        return len(order.batch_sample_indices(step - 1)) - own_samples
+        sizes = self.plan.data_order.share_sizes(step - 1, self.phase.batch_weights)
+        return sum(sizes) - sizes[self.algorithm_context.rank]
+
+    def _select_samples(self, step: int) -> SampleIndices:
+        """Return the indices of the samples that this worker processes at `step`."""
+        return self.plan.data_order.select_sample_indices(
+            step, self.algorithm_context.rank, self.phase.batch_weights, self.owned_samples
+        )
 
     async def _await_run_stop(self) -> None:
         """Wait until the coordinator stops the run.
@@ -317,9 +324,7 @@ class WorkerRuntime:
         The batch is that of one step. Also return the measured compute times.
         """
         with step_timer.measure_phase("data"):
-            share = self.plan.data_order.select_sample_indices(
-                step, self.algorithm_context.rank, self.phase.batch_weights
-            )
+            share = self._select_samples(step)
             x = self.algorithm_context.device.to_device(self.data.train_x[share])
             y = self.algorithm_context.device.to_device(self.data.train_y[share])
         with step_timer.measure_phase("compute"):

@@ -51,6 +51,7 @@ def draw_unequal_run(
         folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"), workers=(1, 2, 4, 8))
         for trial in folder.trial_folders:
             _slow_down(trial, line)
+            _partition(trial)
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
         analysed = AnalysedRun(*analyse_run(folder))
@@ -67,6 +68,15 @@ def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:
     applied = {"number": 0, "kind": "slowdown", "planned_s": 0.2, "applied_s": 0.2, "lateness_s": 0.0, "phase": "begin"}
     with trial.log_path("worker-0").open("a") as log:
         log.write(line("event_applied", applied | {"by": "worker-0"}, 100.2, "worker-0") + "\n")
+
+
+def _partition(trial: TrialFolder) -> None:
+    """Give each worker samples of its own: two thirds of one class, one third of another."""
+    plan = json.loads(trial.plan_path.read_text())
+    plan["partition"] = {"kind": "dirichlet", "alpha": 0.5, "seed": 0}
+    plan["class_counts"] = [[20, 10] if rank % 2 else [10, 20] for rank in range(plan["workers"])]
+    plan["part_sizes"] = [30] * plan["workers"]
+    trial.plan_path.write_text(json.dumps(plan))
 
 
 def _end_worse(trial: TrialFolder, line: Callable[..., str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from data_files import SMALL_FILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ HOST = DockerHostProperties(
 Document = dict[str, Any]
 
 
-def load_plan(path: Path, trial_index: int = 0, settings: Mapping[str, str] | None = None) -> Plan:
+def load_plan(path: Path, trial_index: int = 0, settings: Mapping[str, Any] | None = None) -> Plan:
     """Return the plan of one of the scenario's trials."""
     return make_plan(load_scenario(path, settings).trials()[trial_index], "run", "docker", ADDRESSES)
 
@@ -58,6 +59,32 @@ def test_compose_accepts_the_project_name_of_every_shipped_trial() -> None:
 def test_no_container_runs_as_root(containers: list[dict[str, Any]]) -> None:
     """A process that escapes from a container as root is root on the host."""
     assert all(node["user"].split(":")[0] not in ("", "0", "root") for node in containers)
+
+
+def test_nodes_that_read_samples_get_prepared_data_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    """Servers need no samples; the folder has the same path as on the host, which the plan states."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dataset = SMALL_FILES["csv"](tmp_path).keys | {"path": str(tmp_path / "table.csv")}
+    plan = load_plan(
+        pytestconfig.rootpath / "scenarios/two-servers.yaml",
+        -1,
+        {
+            "workload.dataset": dataset,
+            "workload.model": {"kind": "linear"},
+            "workload.target": None,
+            "workload.batch": 16,
+        },
+    )
+
+    services = render_compose_document(plan, HOST)["services"]
+
+    folder = str(plan.dataset.folder_on_nodes)
+    expected = {"type": "bind", "source": folder, "target": folder, "read_only": True}
+    for node in plan.nodes:
+        data_mounts = services[node.name]["volumes"][1:]
+        assert data_mounts == ([] if node.role == "ps_shard" else [expected | {"bind": {"create_host_path": False}}])
 
 
 def test_the_root_file_system_of_containers_is_read_only(containers: list[dict[str, Any]]) -> None:

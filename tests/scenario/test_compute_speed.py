@@ -7,8 +7,8 @@ import pytest
 from services.cluster.addresses import DummyAddresses
 from services.learning.published_models import PUBLISHED_MODELS
 from services.plan import Plan, make_plan
+from services.scenario.learning_task import learning_task_of
 from services.scenario.scenario import Scenario
-from services.scenario.workload import learning_task_of
 
 H100 = {"profile": "h100", "utilisation": 0.4}
 

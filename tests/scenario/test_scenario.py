@@ -204,3 +204,12 @@ def test_every_shipped_scenario_loads_and_states_its_question(path: Path) -> Non
     extra_lines = max(0, len(scenario.strategies) - 18)  # a comparison of many needs a line for each
     assert len(path.read_text().splitlines()) <= 40 + extra_lines, "a scenario fits one screen"
     assert len({trial.scenario.model_dump_json() for trial in trials}) == len(trials)
+
+
+def test_a_partition_with_too_many_shares_of_batches_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process computes the shares of all workers before training starts."""
+    monkeypatch.setattr("services.scenario.workload.MAX_PARTITION_SHARES", 40)
+    workload = SMALL["workload"] | {"partition": {"kind": "shards"}, "dataset": {"kind": "digits", "seed": 7}}
+
+    with pytest.raises(ValueError, match=r"2 workers in 23 steps per epoch have more than 40 shares of batches"):
+        small_scenario(workload=workload, cluster={"workers": 2})

@@ -157,7 +157,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
-        "volumes": [_runner_pipe_mount(host_properties)],
+        "volumes": [_runner_pipe_mount(host_properties), *_data_mounts(plan, node)],
         "secrets": [
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
@@ -167,10 +167,20 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
 
 def _runner_pipe_mount(host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the bind mount of the runner pipe, at whose end of file the process of a container exits."""
+    return _read_only_mount(host_properties.secrets_folder / RUNNER_PIPE_FILE, RUNNER_PIPE_PATH)
+
+
+def _data_mounts(plan: Plan, node: NodePlan) -> list[dict[str, Any]]:
+    """Return the bind mount of the prepared data, at their path on the host, for nodes that read samples."""
+    folder = plan.dataset.folder_on_nodes
+    return [] if folder is None or node.role == "ps_shard" else [_read_only_mount(folder, str(folder))]
+
+
+def _read_only_mount(source: Path, target: str) -> dict[str, Any]:
     return {
         "type": "bind",
-        "source": str(host_properties.secrets_folder / RUNNER_PIPE_FILE),
-        "target": RUNNER_PIPE_PATH,
+        "source": str(source),
+        "target": target,
         "read_only": True,
         "bind": {"create_host_path": False},
     }

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
 from services.learning.optimisers import OptimiserState
+from services.learning.partitions.assignment import assign_training_samples
 from services.plan import Plan
 from services.schema.arrays import HostArray
 
@@ -45,7 +46,9 @@ def gradient(
     plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int, shares: RankWeights | None = None
 ) -> tuple[HostArray, int]:
     """Return the mean gradient over the samples of a worker's share, and their number; shares are equal by default."""
-    share = plan.data_order.select_sample_indices(step, rank, shares or (1,) * plan.workers)
+    parts = assign_training_samples(plan.partition, plan.dataset, plan.workers)
+    weights, owned = shares or (1,) * plan.workers, parts[rank] if parts else None
+    share = plan.data_order.select_sample_indices(step, rank, weights, owned)
     _, mean = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
     host: HostArray = mean
     return host, len(share)

@@ -60,7 +60,7 @@ def _fabric(plan: Plan) -> VirtualFabric:
 def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int) -> HostArray:
     """Return a worker's part of the mean over the batch."""
     mean, samples = gradient(plan, data, params, rank, step)
-    summand: HostArray = mean * mean.dtype.type(samples / len(plan.data_order.batch_sample_indices(step)))
+    summand: HostArray = mean * mean.dtype.type(samples / plan.data_order.batch_size(step))
     return summand
 
 
