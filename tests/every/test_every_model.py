@@ -7,13 +7,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from services.learning.datasets import LearningTask
-from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model
+from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model, RetinaNetMini
 from services.learning.optimisers import Sgd
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
 PICTURES = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 NUMBERS = LearningTask(inputs=(5,), outputs=3, loss="mse")
+SCENES = LearningTask(inputs=(3, 16, 16), outputs=2, loss="detection")
 
 EXAMPLES: list[tuple[Model, LearningTask]] = [
     (LinearModel(), PICTURES),
@@ -22,6 +23,7 @@ EXAMPLES: list[tuple[Model, LearningTask]] = [
     (Mlp(hidden=(8, 6), activation="tanh"), NUMBERS),
     (LeNet5(input_side=16, activation="tanh"), PICTURES),
     (LeNet5(activation="relu"), PICTURES),
+    (RetinaNetMini(width=8), SCENES),
 ]
 
 every_model = pytest.mark.parametrize(
@@ -36,8 +38,17 @@ def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[Hos
     targets = {
         "cross_entropy": rng.integers(task.outputs, size=count),
         "mse": rng.standard_normal((count, task.outputs)).astype(dtype),
+        "detection": boxes(rng, task, count).astype(dtype),
     }
     return x, targets[task.loss]
+
+
+def boxes(rng: np.random.Generator, task: LearningTask, count: int) -> HostArray:
+    """Return targets with one box per sample, of a quarter to half the side of the image, and one unused row."""
+    side = task.inputs[-1]
+    corners, sizes = rng.uniform(0, side / 2, (count, 2)), rng.uniform(side / 4, side / 2, (count, 2))
+    rows = np.column_stack([rng.integers(task.outputs, size=count), corners, corners + sizes])
+    return np.stack([rows, np.broadcast_to([-1.0, 0, 0, 0, 0], rows.shape)], axis=1)
 
 
 def test_examples_table_contains_every_model() -> None:

@@ -1,8 +1,8 @@
 """Models that a scenario can name.
 
-linear    one dense layer
-mlp       dense layers with a nonlinearity between them
-lenet5    LeNet-5, a convolutional network
+linear            one dense layer
+mlp               dense layers with a nonlinearity between them
+lenet5            LeNet-5, a convolutional network
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -16,9 +16,10 @@ from services.learning.models.base import Model
 from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.mlp import Mlp
+from services.learning.models.retinanet_mini import RetinaNetMini
 from services.learning.objectives import LossName
 
-AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5, Field(discriminator="kind")]
+AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5 | RetinaNetMini, Field(discriminator="kind")]
 
 
 def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
@@ -31,4 +32,4 @@ def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
     )
 
 
-__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "model_kinds_for_loss"]
+__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "RetinaNetMini", "model_kinds_for_loss"]
