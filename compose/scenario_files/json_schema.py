@@ -58,11 +58,11 @@ def find_key_description(scenario_document: Any, key_path: KeyPath) -> str:
 def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
     """Describe the numbers that are allowed at `key_path` of a scenario document.
 
-    The result is empty if the key takes no number.
+    The result is empty if the key takes no number, or only listed values.
     """
     schema = _schema_at_key_path(scenario_schema(), scenario_document, key_path)
     (schema, *_) = schema.get("anyOf") or schema.get("oneOf") or [schema]
-    if schema.get("type") not in NUMBER_TYPES:
+    if schema.get("type") not in NUMBER_TYPES or "enum" in schema:
         return ""
     bounds = " and ".join(text.format(_format_bound(schema[key])) for key, text in BOUND_TEXTS.items() if key in schema)
     bounds = bounds.replace("of at least 0 and at most", "from 0 to")

@@ -3,6 +3,8 @@
 linear            one dense layer
 mlp               dense layers with a nonlinearity between them
 lenet5            LeNet-5, a convolutional network
+resnet            residual network for small images
+retinanet_mini    RetinaNet with a small residual backbone, for detection
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -16,10 +18,14 @@ from services.learning.models.base import Model
 from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.mlp import Mlp
+from services.learning.models.resnet import ResNet
 from services.learning.models.retinanet_mini import RetinaNetMini
 from services.learning.objectives import LossName
 
-AnyModel: TypeAlias = Annotated[LinearModel | Mlp | LeNet5 | RetinaNetMini, Field(discriminator="kind")]
+AnyModel: TypeAlias = Annotated[
+    LinearModel | Mlp | LeNet5 | ResNet | RetinaNetMini,
+    Field(discriminator="kind"),
+]
 
 
 def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
@@ -32,4 +38,4 @@ def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
     )
 
 
-__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "RetinaNetMini", "model_kinds_for_loss"]
+__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "ResNet", "RetinaNetMini", "model_kinds_for_loss"]

@@ -1,5 +1,7 @@
 """Properties of single layers that the tests of all models cannot check, and the sizes of the networks."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -10,11 +12,12 @@ from services.learning.layers.dense import Dense
 from services.learning.layers.images import FitToSquare, sum_blocks, upsample
 from services.learning.layers.initialisation import he_variance
 from services.learning.layers.windows import SlidingWindow
-from services.learning.models import LeNet5, LinearModel
+from services.learning.models import LeNet5, LinearModel, ResNet
 from services.learning.objectives import OBJECTIVES
 from services.runtime.device import ComputeDevice
 
 MNIST = LearningTask(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
+CIFAR = LearningTask(inputs=(3, 32, 32), outputs=10, loss="cross_entropy")
 DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 
@@ -49,6 +52,12 @@ def test_the_initial_variance_of_a_dense_layer_uses_inputs_and_outputs() -> None
 def test_lenet5_has_its_usual_number_of_parameters(task: LearningTask) -> None:
     """61,706 parameters: published times are those of exactly this network."""
     assert LeNet5().parameter_layout(task).parameter_count == 61_706
+
+
+@pytest.mark.parametrize(("depth", "count"), [(8, 78_042), (20, 272_474)])
+def test_resnet_has_its_usual_number_of_parameters(depth: Literal[8, 20], count: int) -> None:
+    """The paper states 0.27 million for depth 20 on CIFAR-10; its shortcuts without parameters have 2,752 fewer."""
+    assert ResNet(depth=depth).parameter_layout(CIFAR).parameter_count == count
 
 
 def test_images_are_enlarged_or_padded_to_a_square() -> None:

@@ -6,7 +6,7 @@ import pytest
 from services.learning.data_order import DataOrder
 from services.learning.datasets import Dataset, Diabetes, Digits, SyntheticRegression, TrainTestData
 from services.learning.evaluation import evaluate_model
-from services.learning.models import LeNet5, LinearModel, Mlp, Model
+from services.learning.models import LeNet5, LinearModel, Mlp, Model, ResNet
 from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
 from services.schema.arrays import Vector
 
@@ -29,6 +29,8 @@ def train_serially(model: Model, optimiser: Optimiser, data: TrainTestData, epoc
         (Mlp(hidden=(64,)), Adam(rate=0.01), Digits(), 8, "accuracy", 0.95),
         (Mlp(hidden=(64,)), Momentum(rate=0.2), Digits(), 8, "accuracy", 0.95),
         (LeNet5(activation="tanh"), Adam(rate=0.003), Digits(), 3, "accuracy", 0.92),
+        (ResNet(depth=8), Momentum(rate=0.1), Digits(), 3, "accuracy", 0.96),
+        (ResNet(depth=8, norm="group"), Momentum(rate=0.05), Digits(), 3, "accuracy", 0.92),
         (Mlp(hidden=(32,), activation="tanh"), Adam(rate=0.01), SyntheticRegression(), 30, "r2", 0.85),
         (LinearModel(), Sgd(rate=0.05), Diabetes(), 20, "r2", 0.3),
     ],
