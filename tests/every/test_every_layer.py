@@ -25,6 +25,7 @@ from services.learning.layers.normalisation import BatchNorm2d, GroupNorm
 from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d
 from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels
 from services.learning.layers.residual import Residual
+from services.learning.layers.silu import Silu
 from services.learning.layout import Shape
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Array, HostArray
@@ -78,6 +79,7 @@ PYRAMID = FeaturePyramid(
 EXAMPLES: dict[str, LayerExample] = {
     "relu": LayerExample(Relu(), (5,)),
     "tanh": LayerExample(Tanh(), (5,)),
+    "silu": LayerExample(Silu(), (5,)),
     "dense": LayerExample(Dense("dense", 5, 4), (5,)),
     "dense without bias": LayerExample(Dense("dense", 5, 4, has_bias=False), (5,), is_linear=True),
     "dense on sequences": LayerExample(Dense("dense", 5, 4), (6, 5)),

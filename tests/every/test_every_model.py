@@ -7,14 +7,25 @@ import pytest
 from pydantic import TypeAdapter
 
 from services.learning.datasets import LearningTask
-from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model, ResNet, RetinaNetMini
+from services.learning.models import (
+    AnyModel,
+    DiffusionMini,
+    LeNet5,
+    LinearModel,
+    Mlp,
+    Model,
+    ResNet,
+    RetinaNetMini,
+)
 from services.learning.optimisers import Sgd
+from services.learning.randomness import DEFAULT_RANDOMNESS
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
 PICTURES = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 WIDE_PICTURES = LearningTask(inputs=(3, 5, 9), outputs=4, loss="cross_entropy")
 NUMBERS = LearningTask(inputs=(5,), outputs=3, loss="mse")
+NOISY_PICTURES = LearningTask(inputs=(2, 6, 4), outputs=3, loss="denoising")
 SCENES = LearningTask(inputs=(3, 16, 16), outputs=2, loss="detection")
 
 EXAMPLES: list[tuple[Model, LearningTask]] = [
@@ -27,9 +38,12 @@ EXAMPLES: list[tuple[Model, LearningTask]] = [
     (ResNet(depth=8, width=4, norm="group"), PICTURES),
     (ResNet(depth=8, width=4, norm="batch"), WIDE_PICTURES),
     (RetinaNetMini(width=8), SCENES),
+    (DiffusionMini(width=8), NOISY_PICTURES),
 ]
 # With batch normalisation, the output for a sample depends on the other samples of the batch.
 BATCH_NORMALISED = [example for example in EXAMPLES if isinstance(example[0], ResNet) and example[0].norm == "batch"]
+# The random inputs for a sample depend on its place in the batch, and on the library that draws them.
+RANDOM_INPUTS = [example for example in EXAMPLES if isinstance(example[0], DiffusionMini)]
 PRIOR_BIASES = {"class.output.bias"}  # of retinanet_mini: a class is improbable at the start
 
 
@@ -41,7 +55,10 @@ def each_example(examples: list[tuple[Model, LearningTask]]) -> pytest.MarkDecor
 
 
 every_model = each_example(EXAMPLES)
-every_model_of_independent_samples = each_example([one for one in EXAMPLES if one not in BATCH_NORMALISED])
+every_model_without_random_inputs = each_example([one for one in EXAMPLES if one not in RANDOM_INPUTS])
+every_model_of_independent_samples = each_example(
+    [one for one in EXAMPLES if one not in BATCH_NORMALISED and one not in RANDOM_INPUTS]
+)
 
 
 def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
@@ -52,6 +69,7 @@ def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[Hos
         "cross_entropy": rng.integers(task.outputs, size=count),
         "mse": rng.standard_normal((count, task.outputs)).astype(dtype),
         "detection": boxes(rng, task, count).astype(dtype),
+        "denoising": rng.integers(task.outputs, size=count),
     }
     return x, targets[task.loss]
 
@@ -153,7 +171,7 @@ def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device
     assert losses[-1] < losses[0]
 
 
-@every_model
+@every_model_without_random_inputs
 def test_gradient_is_the_same_on_all_devices(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """Replicas on different devices train one model; except for rounding, they must compute the same gradient."""
     x, y = samples(task, 8)
@@ -201,8 +219,10 @@ def test_results_have_the_type_of_the_parameters(
     params = device.to_device(model.init_parameters(task, 0, dtype))
 
     _, grad = model.loss_and_grad(task, params, x, y)
+    inputs, _ = model.draw_inputs_and_targets(task, x, y, DEFAULT_RANDOMNESS)
+    outputs = model.create_output_function(task, params, x)(inputs)
 
-    assert params.dtype == grad.dtype == model.create_output_function(task, params, x)(x).dtype == np.dtype(dtype)
+    assert params.dtype == grad.dtype == outputs.dtype == np.dtype(dtype)
 
 
 @every_model_of_independent_samples
@@ -239,6 +259,7 @@ def test_model_does_not_change_its_arguments(model: Model, task: LearningTask) -
     before = [array.copy() for array in (params, x, y)]
 
     model.loss_and_grad(task, params, x, y)
-    model.create_output_function(task, params, x)(x)
+    inputs, _ = model.draw_inputs_and_targets(task, x, y, DEFAULT_RANDOMNESS)
+    model.create_output_function(task, params, x)(inputs)
 
     assert all(np.array_equal(old, new) for old, new in zip(before, (params, x, y), strict=True))

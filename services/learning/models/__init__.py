@@ -5,6 +5,7 @@ mlp               dense layers with a nonlinearity between them
 lenet5            LeNet-5, a convolutional network
 resnet            residual network for small images
 retinanet_mini    RetinaNet with a small residual backbone, for detection
+diffusion_mini    denoising diffusion model with a U-Net, for denoising
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -15,6 +16,7 @@ from typing import Annotated, TypeAlias, get_args
 from pydantic import Field
 
 from services.learning.models.base import Model
+from services.learning.models.diffusion import DiffusionMini
 from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.mlp import Mlp
@@ -23,7 +25,7 @@ from services.learning.models.retinanet_mini import RetinaNetMini
 from services.learning.objectives import LossName
 
 AnyModel: TypeAlias = Annotated[
-    LinearModel | Mlp | LeNet5 | ResNet | RetinaNetMini,
+    LinearModel | Mlp | LeNet5 | ResNet | RetinaNetMini | DiffusionMini,
     Field(discriminator="kind"),
 ]
 
@@ -38,4 +40,14 @@ def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
     )
 
 
-__all__ = ["AnyModel", "LeNet5", "LinearModel", "Mlp", "Model", "ResNet", "RetinaNetMini", "model_kinds_for_loss"]
+__all__ = [
+    "AnyModel",
+    "DiffusionMini",
+    "LeNet5",
+    "LinearModel",
+    "Mlp",
+    "Model",
+    "ResNet",
+    "RetinaNetMini",
+    "model_kinds_for_loss",
+]
