@@ -4,6 +4,7 @@ T.-Y. Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017. We differ 
 head before the outputs, and group normalisation in the backbone, so that workers need no common statistics of a batch.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -12,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from services.learning.datasets.base import LearningTask
+from services.learning.datasets.base import LearningTask, TrainTestData
 from services.learning.layers.activations import Relu
 from services.learning.layers.base import (
     BackwardPass,
@@ -33,12 +34,17 @@ from services.learning.layers.residual import Residual
 from services.learning.layout import Shape
 from services.learning.models.network_model import NetworkModel
 from services.learning.objectives.detection.anchors import DEFAULT_ANCHORS
+from services.learning.objectives.detection.predictions import PredictedBoxes, predict_boxes
+from services.learning.sample_pictures import PictureBox, SamplePictures, pixel_levels
 from services.schema.arrays import Array, HostArray, array_namespace
 
+SAMPLE_COUNT = 6  # test pictures that show what the model detects
+MIN_SAMPLE_SCORE = 0.5  # probability from which the pictures show a predicted object
 IMAGE_AXES = 3  # channels, rows, columns
 BOX_ENTRIES = 4
 CHANNELS_PER_GROUP = 8  # of the group normalisation
 PRIOR_PROBABILITY = 0.01  # of each class at each anchor, at the start: section 4.1 of the paper
+OUTPUT_DEVIATION = 0.01  # standard deviation of the initial weights of a head's last layer, as in the paper
 PRIOR_BIAS = -log((1 - PRIOR_PROBABILITY) / PRIOR_PROBABILITY)
 
 
@@ -76,6 +82,29 @@ class RetinaNetMini(NetworkModel):
         heads = DetectionHeads(features, learning_task.outputs, DEFAULT_ANCHORS.level_sides(side))
         return Chain((SamplesLast(), pyramid, heads))
 
+    def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures:
+        """Return the first test pictures with their objects, and with the objects that the model detects."""
+        pictures, targets = data.test_x[:SAMPLE_COUNT], data.test_y[:SAMPLE_COUNT]
+        predicted = predict_boxes(self.create_output_function(data.task, params, data.train_x)(pictures))
+        boxes = tuple(
+            (*_list_true_boxes(targets[number]), *_list_predicted_boxes(predicted, number))
+            for number in range(len(pictures))
+        )
+        return SamplePictures("detected", pixel_levels(pictures), (), boxes)
+
+
+def _list_true_boxes(target_rows: HostArray) -> Iterator[PictureBox]:
+    for class_number, *corners in target_rows.tolist():
+        if class_number >= 0:
+            yield PictureBox(int(class_number), None, *corners)
+
+
+def _list_predicted_boxes(predicted: PredictedBoxes, picture: int) -> Iterator[PictureBox]:
+    is_shown = predicted.is_kept[picture] & (predicted.scores[picture] >= MIN_SAMPLE_SCORE)
+    for index in np.flatnonzero(is_shown).tolist():
+        class_number, score = int(predicted.classes[picture, index]), float(predicted.scores[picture, index])
+        yield PictureBox(class_number, score, *predicted.boxes[picture, index].tolist())
+
 
 @dataclass(frozen=True)
 class DetectionHeads(CompositeLayer):
@@ -102,7 +131,8 @@ class DetectionHeads(CompositeLayer):
 
     def _build_head(self, name: str, entries: int) -> Layer:
         hidden = _convolution(f"{name}.hidden", self.features, self.features)
-        output = Conv2d(f"{name}.output", self.features, DEFAULT_ANCHORS.anchors_per_place * entries, 3, padding=1)
+        outputs = DEFAULT_ANCHORS.anchors_per_place * entries
+        output = Conv2d(f"{name}.output", self.features, outputs, 3, _output_variance, padding=1)
         return SharedByLevels(Chain((hidden, Relu(), output)), self.sides)
 
     def init_arrays(self, rng: np.random.Generator) -> dict[str, HostArray]:
@@ -149,6 +179,11 @@ def _join_anchors(rows: Array) -> Array:
     place_count = anchor_count // anchors_per_place
     anchors = rows.reshape(samples, place_count, anchors_per_place, entries)
     return anchors.transpose(2, 3, 1, 0).reshape(anchors_per_place * entries, place_count, samples)
+
+
+def _output_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - the signature of all rules
+    """Return the variance of the weights of the last layer of a head: they are small, so that the biases decide."""
+    return OUTPUT_DEVIATION**2
 
 
 def _convolution(name: str, channels: int, outputs: int, stride: int = 1) -> Conv2d:

@@ -3,18 +3,22 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
-from services.learning.datasets.base import LearningTask
+from services.learning.datasets.base import LearningTask, TrainTestData
 from services.learning.layers.base import Layer
 from services.learning.models.diffusion.noise_schedule import add_noise, signal_shares
-from services.learning.models.diffusion.sampling import join_conditions
+from services.learning.models.diffusion.sampling import generate_images, join_conditions
 from services.learning.models.diffusion.unet import CHANNELS_PER_GROUP, NoisePredictor
 from services.learning.models.network_model import NetworkModel
-from services.learning.randomness import BatchRandomness
-from services.schema.arrays import Array, array_namespace
+from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
+from services.learning.sample_pictures import SamplePictures, pixel_levels
+from services.schema.arrays import Array, HostArray, array_namespace
 
 IMAGE_AXES = 3  # channels, rows, columns
+SAMPLES_PER_CLASS = 4  # generated pictures of each class
+SAMPLING_STEPS = 50  # of the generation; more steps change the pictures little
 
 
 class DiffusionMini(NetworkModel):
@@ -31,7 +35,7 @@ class DiffusionMini(NetworkModel):
     width: int = Field(
         default=24, gt=0, multiple_of=CHANNELS_PER_GROUP, description="features at the full resolution of the images"
     )
-    steps: int = Field(default=1000, ge=20, description="number of diffusion steps from an image to noise")
+    steps: int = Field(default=1000, ge=50, description="number of diffusion steps from an image to noise")
 
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
@@ -59,3 +63,12 @@ class DiffusionMini(NetworkModel):
     def forward_flops(self, learning_task: LearningTask) -> Mapping[str, float]:
         flops = super().forward_flops(learning_task)
         return {name: flops[name] for name in self.parameter_layout(learning_task).vector_ranges if name in flops}
+
+    def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures:
+        """Return generated pictures, `SAMPLES_PER_CLASS` of each class."""
+        classes = np.tile(np.arange(data.task.outputs), SAMPLES_PER_CLASS)
+        generator = DEFAULT_RANDOMNESS.create_generator(params)
+        noise = generator.standard_normal((len(classes), *data.task.inputs), params.dtype)
+        predict_noise = self.create_output_function(data.task, params, data.train_x)
+        pictures = generate_images(predict_noise, noise, classes, self.steps, min(SAMPLING_STEPS, self.steps))
+        return SamplePictures("generated", pixel_levels((pictures + 1) / 2), tuple(classes.tolist()))
