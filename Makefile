@@ -3,12 +3,14 @@
 PYTHON ?= python3
 bin    := .venv/bin
 ready  := .venv/.ready
+torch_bin   := .venv-torch/bin
+torch_ready := .venv-torch/.ready
 
 # Without byte code every process that starts compiles Ensayo again, half a second each.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-compute bench-fidelity bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
@@ -54,6 +56,9 @@ test-gpu: $(ready) ## run the tests on a CUDA device
 	$(bin)/pip install --quiet --editable ".[gpu]"
 	$(bin)/pytest -m gpu
 
+test-torch: $(torch_ready) ## compare layers, models and training with PyTorch
+	$(torch_bin)/pytest -m torch
+
 check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/ruff check
 	$(bin)/ruff format --check
@@ -68,9 +73,11 @@ bench: $(ready) ## measure this machine: codec, predicted steps, start-up of eng
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
-# gloo comes with PyTorch, in an environment of its own and only when asked for.
-bench-transport: $(ready) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']
-	$(if $(TORCH),$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet 'torch==2.13.0' numpy)
+bench-compute: $(torch_ready) ## compare time and memory of training steps with PyTorch [ARGS='--threads 4 --write "my machine"']
+	$(torch_bin)/python -m benchmarks.compute $(ARGS)
+
+# gloo comes with PyTorch, which is installed only when asked for.
+bench-transport: $(ready) $(if $(TORCH),$(torch_ready)) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.transport $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 bench-repeats: $(ready) ## repeat one short trial in containers; every verdict must be valid [COUNT=20]
@@ -85,11 +92,13 @@ proto: $(ready) ## generate services/wire from proto/
 clean: ## remove what make built; runs/ stays
 	rm -rf .venv .venv-torch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
+# Both environments hold Ensayo and its development tools. PyTorch has an environment of its own, because it is large and
+# the package does not need it.
 # --group needs pip 25.1; the first pip in an environment is as old as its interpreter.
-$(ready): pyproject.toml
+$(ready) $(torch_ready): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ensayo needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(bin)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(bin)/python -m pip install --quiet --editable . --group dev
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip install --quiet --editable . --group dev $(if $(filter $(torch_ready),$@),torch==2.13.0)
 	@touch $@

@@ -3,17 +3,14 @@
 To add a layer, add an example to `EXAMPLES`: the layer, and the shape of one sample as the layer takes it.
 """
 
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import pytest
+from layer_classes import find_layer_classes
 
-import services.learning.layers
 from services.learning.layers.activations import Relu, Tanh
 from services.learning.layers.base import CompositeLayer, Layer, PassContext
 from services.learning.layers.chain import Chain
@@ -204,17 +201,9 @@ def assert_is_gradient(layer_pass: LayerPass, array: HostArray, gradient: Array 
     np.testing.assert_allclose([gradient[entry] for entry in entries], slopes, rtol=1e-6, atol=1e-7)
 
 
-def layer_classes() -> Iterator[type[Layer]]:
-    """Yield all classes of layers that can be created."""
-    for module in pkgutil.walk_packages(services.learning.layers.__path__, "services.learning.layers."):
-        for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(member, Layer) and not inspect.isabstract(member):
-                yield member
-
-
 def test_examples_table_contains_every_layer() -> None:
     """A layer that is not in the table is not tested."""
-    assert {type(example.layer) for example in EXAMPLES.values()} >= set(layer_classes())
+    assert {type(example.layer) for example in EXAMPLES.values()} >= find_layer_classes()
 
 
 @every_layer

@@ -5,7 +5,7 @@ initialisation    variances of initial weights
 chain             composition of layers
 residual          sum of two paths
 dense             matrix product and bias
-convolution       convolution of images
+convolution/      convolution of images
 windows           windows that slide over images, for convolution and pooling
 pooling           maximum and mean of windows of pixels
 images            order of axes, padding and size of images

@@ -7,11 +7,12 @@ import pytest
 
 from services.learning.datasets import LearningTask
 from services.learning.layers.base import PassContext
-from services.learning.layers.convolution import Conv2d, extract_patches, sum_patches
+from services.learning.layers.convolution import Conv2d
+from services.learning.layers.convolution.patch_correlation import PatchCorrelation, extract_patches, sum_patches
+from services.learning.layers.convolution.row_correlation import CorrelationAxis, RowCorrelation
 from services.learning.layers.dense import Dense
 from services.learning.layers.images import FitToSquare, sum_blocks, upsample
 from services.learning.layers.initialisation import he_variance
-from services.learning.layers.windows import SlidingWindow
 from services.learning.models import LeNet5, LinearModel, ResNet
 from services.learning.objectives import OBJECTIVES
 from services.runtime.device import ComputeDevice
@@ -23,13 +24,35 @@ DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 def test_sum_patches_is_the_adjoint_of_extract_patches(device: ComputeDevice) -> None:
     """⟨extract_patches(x), c⟩ = ⟨x, sum_patches(c)⟩ for all x and c: the definition of the backward pass of a copy."""
-    rng, window = np.random.default_rng(0), SlidingWindow(kernel=3, stride=2, padding=1)
-    x = device.to_device(rng.standard_normal((3, 6, 5, 2)))
-    c = device.to_device(rng.standard_normal((3 * 9, 3 * 3 * 2)))
+    rng = np.random.default_rng(0)
+    x = device.to_device(rng.standard_normal((2, 3, 6, 5, 2)))
+    c = device.to_device(rng.standard_normal((2, 3 * 9, 4 * 3 * 2)))
 
-    forward, backward = (extract_patches(x, window) * c).sum(), (x * sum_patches(c, x.shape, window)).sum()
+    forward, backward = (extract_patches(x, 3) * c).sum(), (x * sum_patches(c, x.shape, 3)).sum()
 
     assert float(forward) == pytest.approx(float(backward))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_both_ways_of_correlating_images_with_kernels_agree(groups: int, device: ComputeDevice) -> None:
+    """With stride 1 and without padding, a convolution may use either; they differ by rounding only."""
+    rng = np.random.default_rng(0)
+    images = device.to_device(rng.standard_normal((groups, 3, 6, 5, 2)))
+    kernels = device.to_device(rng.standard_normal((groups, 4, 3, 3, 3)))
+    grad = device.to_device(rng.standard_normal((groups, 4, 4, 3, 2)))
+    axis = CorrelationAxis(stride=1, zeros_before=0, zeros_after=0)
+
+    by_patches, by_rows = (
+        (
+            correlation.correlate(images, kernels),
+            correlation.kernel_gradient(images, grad, kernels.shape),
+            correlation.image_gradient(images.shape, grad, kernels),
+        )
+        for correlation in (PatchCorrelation(), RowCorrelation(axis, axis))
+    )
+
+    for expected, actual in zip(by_patches, by_rows, strict=True):
+        np.testing.assert_allclose(device.to_host(actual), device.to_host(expected), rtol=1e-12, atol=1e-12)
 
 
 def test_the_initial_variance_of_a_convolution_uses_the_fan_in_of_a_patch() -> None:

@@ -1,4 +1,4 @@
-"""Convolution of images, as a matrix product with their patches."""
+"""Convolution layer for images."""
 
 from dataclasses import dataclass
 from math import prod
@@ -14,10 +14,13 @@ from services.learning.layers.base import (
     ParameterArrays,
     PassContext,
 )
+from services.learning.layers.convolution.correlation import Correlation
+from services.learning.layers.convolution.patch_correlation import PatchCorrelation
+from services.learning.layers.convolution.row_correlation import CorrelationAxis, RowCorrelation
 from services.learning.layers.initialisation import VarianceRule, glorot_variance
 from services.learning.layers.windows import SlidingWindow
 from services.learning.layout import Shape
-from services.schema.arrays import Array, HostArray, array_namespace
+from services.schema.arrays import Array, HostArray
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,7 @@ class Conv2d(Layer):
     channels of the same part. With as many groups as channels, the convolution is depthwise.
 
     Shapes: x (C, H, W, B), w (O, C/g, K, K), y (O, P, Q, B), where P = ⌊(H + 2·padding - K) / stride⌋ + 1, and Q
-    likewise. It is one matrix product with the patches of the images (im2col) for each group: K. Chellapilla et al.,
-    "High performance convolutional neural networks for document processing", IWFHR 2006.
+    likewise.
     """
 
     name: str
@@ -54,23 +56,21 @@ class Conv2d(Layer):
         return dict(zip(self.parameter_shapes(), (weight, np.zeros(self.outputs)), strict=False))
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:  # noqa: ARG002 - the same in training and evaluation
-        weight = arrays[f"{self.name}.weight"]
-        weight_rows = weight.reshape(self.groups, self.outputs // self.groups, -1)
-        patches = self._patches_by_group(x)
-        y = (weight_rows @ patches).reshape(self._output_shape(x.shape) + x.shape[3:])
+        weight, correlation = arrays[f"{self.name}.weight"], self._correlation
+        kernels, images = self._by_group(weight), self._by_group(x)
+        y = correlation.correlate(images, kernels).reshape(self._output_shape(x.shape) + x.shape[3:])
         if self.has_bias:
             y += arrays[f"{self.name}.bias"][:, None, None, None]
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            grad_rows = output_grad.reshape(self.groups, self.outputs // self.groups, -1)
             if self.has_bias:
                 yield ArrayGradient(f"{self.name}.bias", output_grad.reshape(self.outputs, -1).sum(axis=1))
-            weight_grad = grad_rows @ patches.transpose(0, 2, 1)
-            yield ArrayGradient(f"{self.name}.weight", weight_grad.reshape(weight.shape))
+            grad = self._by_group(output_grad)
+            kernel_grad = correlation.kernel_gradient(images, grad, kernels.shape)
+            yield ArrayGradient(f"{self.name}.weight", kernel_grad.reshape(weight.shape))
             if not needs_input_grad:
                 return None
-            patches_grad = weight_rows.transpose(0, 2, 1) @ grad_rows
-            return sum_patches(patches_grad, x.shape, self._window)
+            return correlation.image_gradient(images.shape, grad, kernels).reshape(x.shape)
 
         return y, backward
 
@@ -79,12 +79,20 @@ class Conv2d(Layer):
         flops = 2.0 * prod(output_shape) * self.channels // self.groups * self.kernel**2
         return LayerCost(output_shape, {f"{self.name}.weight": flops})
 
-    def _patches_by_group(self, x: Array) -> Array:
-        columns = extract_patches(x, self._window)
-        return columns.reshape(self.groups, len(columns) // self.groups, columns.shape[1])
+    def _by_group(self, array: Array) -> Array:
+        """Return an array whose first axis are channels or outputs with this axis cut into groups: (G, C/G, …)."""
+        return array.reshape(self.groups, len(array) // self.groups, *array.shape[1:])
 
     def _output_shape(self, input_shape: Shape) -> Shape:
         return self.outputs, *self._window.output_sides(input_shape)
+
+    @property
+    def _correlation(self) -> Correlation:
+        """The way of computing: without padding, it has always been one product, and results keep their bits."""
+        if self.stride == 1 and self.padding == 0:
+            return PatchCorrelation()
+        axis = CorrelationAxis(self.stride, self.padding, self.padding)
+        return RowCorrelation(axis, axis)
 
     @property
     def _window(self) -> SlidingWindow:
@@ -93,28 +101,3 @@ class Conv2d(Layer):
     @property
     def _weight_shape(self) -> Shape:
         return self.outputs, self.channels // self.groups, self.kernel, self.kernel
-
-
-def extract_patches(images: Array, window: SlidingWindow) -> Array:
-    """Return the pixels of a window at all its positions, one column per position and image (im2col).
-
-    Images of shape (C, H, W, B) give columns of shape (C·K·K, P·Q·B), with a window of K·K pixels at P·Q positions.
-    """
-    sliding_window_view = array_namespace(images).lib.stride_tricks.sliding_window_view
-    views = sliding_window_view(window.pad(images), (window.kernel, window.kernel), axis=(1, 2))
-    columns = views[:, :: window.stride, :: window.stride].transpose(0, 4, 5, 1, 2, 3)
-    return columns.reshape(prod(columns.shape[:3]), prod(columns.shape[3:]))
-
-
-def sum_patches(columns: Array, image_shape: Shape, window: SlidingWindow) -> Array:
-    """Return images whose pixels are sums over all positions of the window that contain them (col2im).
-
-    `image_shape` is the shape (C, H, W, B) of the images. The function is the adjoint of `extract_patches`.
-    """
-    channels, height, width, batch = image_shape
-    pixels = columns.reshape(channels, window.kernel**2, *window.output_sides(image_shape), batch)
-    padded_shape = (channels, height + 2 * window.padding, width + 2 * window.padding, batch)
-    padded = array_namespace(columns).zeros(padded_shape, columns.dtype)
-    for number, pixel in enumerate(window.pixel_slices(image_shape)):
-        padded[pixel] += pixels[:, number]
-    return window.remove_padding(padded)

@@ -1,0 +1,12 @@
+"""Benchmark of training steps against PyTorch on the same host (`make bench-compute`).
+
+cases            the measured models, each with dataset, batch and optimiser
+torch_models     the same models in PyTorch, one file per kind of model
+training         training loops of Ensayo and of PyTorch
+step_times       seconds per step of both, in one process
+step_memory      peak memory of one of both, in a process of its own
+results          ratios, gates, tables and the results page
+
+To add a model: add `torch_models/<kind>.py` with a function `build_module(model, learning_task)`, and a line to `CASES`
+in `cases.py`. A loss that PyTorch's side does not know yet is added to `LOSSES` in `torch_training.py`.
+"""

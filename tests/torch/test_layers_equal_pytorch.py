@@ -1,0 +1,238 @@
+"""Every layer gives the outputs and gradients of the same layer in PyTorch, in fp32."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from layer_classes import find_layer_classes  # noqa: E402 - after the check for PyTorch
+from torch import nn  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from benchmarks.compute.torch_training import flatten_gradients, load_parameters  # noqa: E402
+from services.learning.layers.activations import Relu, Tanh  # noqa: E402
+from services.learning.layers.base import Layer, PassContext  # noqa: E402
+from services.learning.layers.chain import Chain  # noqa: E402
+from services.learning.layers.convolution import Conv2d  # noqa: E402
+from services.learning.layers.dense import Dense  # noqa: E402
+from services.learning.layers.dropout import Dropout  # noqa: E402
+from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, SamplesLast, Upsample  # noqa: E402
+from services.learning.layers.normalisation import BatchNorm2d, GroupNorm  # noqa: E402
+from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d  # noqa: E402
+from services.learning.layers.residual import Residual  # noqa: E402
+from services.learning.layout import ParameterLayout, Shape  # noqa: E402
+from services.schema.arrays import HostArray  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SAMPLES = 5
+TOLERANCE = 1e-5  # of the largest entry
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A layer, the same layer in PyTorch, and the shape of one sample. Both sides get the samples first."""
+
+    layer: Layer
+    build_module: Callable[[], Any]
+    input_shape: Shape
+    takes_images: bool = False  # so the layer takes samples last
+    gives_images: bool | None = None  # where that differs from `takes_images`
+
+    def as_taken(self, batch: HostArray) -> HostArray:
+        """Return a batch with the axis of samples where the layer takes it."""
+        return np.ascontiguousarray(np.moveaxis(batch, 0, -1)) if self.takes_images else batch
+
+    def as_given(self, outputs: HostArray) -> HostArray:
+        """Return the outputs of the layer with the axis of samples first."""
+        gives_images = self.takes_images if self.gives_images is None else self.gives_images
+        return np.moveaxis(outputs, -1, 0) if gives_images else outputs
+
+
+def images(layer: Layer, build_module: Callable[[], Any], input_shape: Shape, **fields: bool) -> Counterpart:
+    """Return a counterpart that takes images."""
+    return Counterpart(layer, build_module, input_shape, takes_images=True, **fields)
+
+
+class ResidualModule(nn.Module):
+    """Residual block in PyTorch."""
+
+    def __init__(self, main: Any, shortcut: Any) -> None:
+        super().__init__()
+        self.main, self.shortcut = main, shortcut
+
+    def forward(self, x: Any) -> Any:
+        """Return the sum of both paths."""
+        return self.main(x) + self.shortcut(x)
+
+
+COUNTERPARTS: dict[str, Counterpart] = {
+    "relu": Counterpart(Relu(), nn.ReLU, (7,)),
+    "tanh": Counterpart(Tanh(), nn.Tanh, (7,)),
+    "dense": Counterpart(Dense("dense", 7, 4), lambda: nn.Linear(7, 4), (7,)),
+    "dense on sequences": Counterpart(
+        Dense("dense", 7, 4, has_bias=False), lambda: nn.Linear(7, 4, bias=False), (3, 7)
+    ),
+    "dropout at rate 0": Counterpart(Dropout(0.0), lambda: nn.Dropout(0.0), (7,)),
+    "flatten samples": Counterpart(FlattenSamples(), nn.Flatten, (2, 3, 4)),
+    "samples last": Counterpart(SamplesLast(), nn.Identity, (2, 3, 4), gives_images=True),
+    "flatten": images(Flatten(), nn.Flatten, (2, 3, 4), gives_images=False),
+    "fit to square": images(
+        FitToSquare(9), lambda: nn.Sequential(nn.Upsample(scale_factor=2), nn.ZeroPad2d((0, 1, 0, 1))), (2, 4, 4)
+    ),
+    "upsample": images(Upsample(3), lambda: nn.Upsample(scale_factor=3, mode="nearest"), (2, 4, 3)),
+    "convolution": images(Conv2d("conv", 3, 8, 5), lambda: nn.Conv2d(3, 8, 5), (3, 12, 9)),
+    "convolution, 1x1": images(Conv2d("conv", 8, 4, 1), lambda: nn.Conv2d(8, 4, 1), (8, 5, 6)),
+    "convolution, padded": images(
+        Conv2d("conv", 8, 16, 3, padding=1, has_bias=False),
+        lambda: nn.Conv2d(8, 16, 3, padding=1, bias=False),
+        (8, 8, 6),
+    ),
+    "convolution, stride 2": images(
+        Conv2d("conv", 4, 8, 3, stride=2, padding=1), lambda: nn.Conv2d(4, 8, 3, stride=2, padding=1), (4, 9, 8)
+    ),
+    "convolution, stride 3": images(
+        Conv2d("conv", 4, 8, 5, stride=3, padding=2), lambda: nn.Conv2d(4, 8, 5, stride=3, padding=2), (4, 11, 12)
+    ),
+    "convolution, 1x1, stride 2": images(
+        Conv2d("conv", 4, 8, 1, stride=2), lambda: nn.Conv2d(4, 8, 1, stride=2), (4, 9, 8)
+    ),
+    "convolution, groups": images(
+        Conv2d("conv", 6, 4, 3, padding=1, groups=2), lambda: nn.Conv2d(6, 4, 3, padding=1, groups=2), (6, 5, 7)
+    ),
+    "convolution, depthwise": images(
+        Conv2d("conv", 6, 6, 3, stride=2, padding=1, groups=6),
+        lambda: nn.Conv2d(6, 6, 3, stride=2, padding=1, groups=6),
+        (6, 8, 7),
+    ),
+    "average pooling": images(AveragePool(3), lambda: nn.AvgPool2d(3), (2, 7, 9)),
+    "maximum pooling": images(MaxPool2d(2, stride=2), lambda: nn.MaxPool2d(2), (2, 6, 8)),
+    "maximum pooling, overlapping": images(
+        MaxPool2d(3, stride=2, padding=1), lambda: nn.MaxPool2d(3, stride=2, padding=1), (2, 8, 9)
+    ),
+    "global average pooling": images(
+        GlobalAveragePool(),
+        lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        (4, 5, 6),
+        gives_images=False,
+    ),
+    "batch normalisation": images(BatchNorm2d("norm", 4), lambda: nn.BatchNorm2d(4), (4, 5, 6)),
+    "group normalisation": images(GroupNorm("norm", 6, groups=3), lambda: nn.GroupNorm(3, 6), (6, 4, 5)),
+    "chain": images(
+        Chain((Conv2d("conv", 3, 4, 3), Relu(), BatchNorm2d("norm", 4))),
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4)),
+        (3, 6, 7),
+    ),
+    "residual": images(
+        Residual(Conv2d("conv", 3, 4, 3, stride=2, padding=1), Conv2d("shortcut", 3, 4, 1, stride=2)),
+        lambda: ResidualModule(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Conv2d(3, 4, 1, stride=2)),
+        (3, 6, 7),
+    ),
+}
+
+every_counterpart = pytest.mark.parametrize("counterpart", COUNTERPARTS.values(), ids=COUNTERPARTS)
+
+
+def assert_nearly_equal(actual: HostArray, expected: HostArray) -> None:
+    """Assert that arrays differ by rounding only."""
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= TOLERANCE * max(1.0, np.abs(expected).max())
+
+
+def random_arguments(counterpart: Counterpart) -> tuple[HostArray, HostArray, Any]:
+    """Return the parameters of a layer in one vector, samples, and the module with these parameters.
+
+    Samples are multiples of 1/4, so that windows of a pooling have several maxima.
+    """
+    rng, layout = np.random.default_rng(4), layout_of(counterpart.layer)
+    params = rng.standard_normal(layout.parameter_count).astype("float32")
+    x = np.round(4 * rng.standard_normal((SAMPLES, *counterpart.input_shape))).astype("float32") / 4
+    module = counterpart.build_module()
+    load_parameters(module, layout, params)
+    return params, x, module
+
+
+def layout_of(layer: Layer) -> ParameterLayout:
+    """Return the layout of the arrays of one layer."""
+    return ParameterLayout(arrays=tuple(layer.parameter_shapes().items()))
+
+
+def test_table_contains_every_layer() -> None:
+    """A layer that is not in the table is not compared."""
+    assert {type(counterpart.layer) for counterpart in COUNTERPARTS.values()} >= find_layer_classes()
+
+
+@every_counterpart
+def test_outputs_and_gradients_equal_those_of_pytorch(counterpart: Counterpart) -> None:
+    """Finite differences show that a gradient fits its output; this test shows that the layer is the usual one."""
+    params, x, module = random_arguments(counterpart)
+    inputs = torch.tensor(x, requires_grad=True)
+    expected = module(inputs)
+    output_grad = np.random.default_rng(5).standard_normal(expected.shape).astype("float32")
+    expected.backward(torch.tensor(output_grad))
+
+    arrays = layout_of(counterpart.layer).unpack(params)
+    y, backward = counterpart.layer.forward(arrays, counterpart.as_taken(x), PassContext())
+    gives_images = counterpart.takes_images if counterpart.gives_images is None else counterpart.gives_images
+    taken_grad = np.moveaxis(output_grad, 0, -1) if gives_images else output_grad
+    gradients, input_grad = run_backward(backward(np.ascontiguousarray(taken_grad), needs_input_grad=True))
+
+    assert_nearly_equal(counterpart.as_given(y), expected.detach().numpy())
+    samples_first = np.moveaxis(input_grad, -1, 0) if counterpart.takes_images else input_grad
+    assert_nearly_equal(samples_first, inputs.grad.numpy())
+    if gradients:
+        assert_nearly_equal(layout_of(counterpart.layer).pack(gradients), flatten_gradients(module))
+
+
+def run_backward(generator: Any) -> tuple[dict[str, HostArray], HostArray]:
+    """Return the gradients that a backward pass yields, by name, and the one that it returns."""
+    gradients = {}
+    while True:
+        try:
+            name, gradient = next(generator)
+        except StopIteration as end:
+            return gradients, end.value
+        gradients[name] = gradient
+
+
+@every_counterpart
+def test_operations_equal_those_that_pytorch_counts(counterpart: Counterpart) -> None:
+    """Compute times of devices and utilisation are derived from operations."""
+    _, x, module = random_arguments(counterpart)
+    with FlopCounterMode(display=False) as counter:
+        module(torch.tensor(x))
+
+    flops = counterpart.layer.measure_cost(counterpart.input_shape).flops_by_array
+
+    assert SAMPLES * sum(flops.values()) == counter.get_total_flops()
+
+
+def test_batch_normalisation_in_evaluation_equals_that_of_pytorch() -> None:
+    """With the same mean and variance, both normalise alike; only where these come from differs."""
+    counterpart = COUNTERPARTS["batch normalisation"]
+    params, x, module = random_arguments(counterpart)
+    mean, variance = np.linspace(-1, 1, 4, dtype="float32"), np.linspace(0.5, 2, 4, dtype="float32")
+    module.eval()
+    module.running_mean.copy_(torch.tensor(mean))
+    module.running_var.copy_(torch.tensor(variance))
+
+    arrays = layout_of(counterpart.layer).unpack(params)
+    context = PassContext(is_training=False, fixed_statistics={"norm": (mean[:, None], variance[:, None])})
+    y, _ = counterpart.layer.forward(arrays, counterpart.as_taken(x), context)
+
+    assert_nearly_equal(counterpart.as_given(y), module(torch.tensor(x)).detach().numpy())
+
+
+def test_dropout_keeps_and_scales_as_many_numbers_as_pytorch() -> None:
+    """The random numbers differ; their distribution must not. One million numbers: the share is exact to 0.2 %."""
+    x, rate = np.ones((1000, 1000), "float32"), 0.3
+
+    ours, _ = Dropout(rate).forward({}, x, PassContext())
+    theirs = nn.Dropout(rate)(torch.tensor(x)).numpy()
+
+    np.testing.assert_allclose(np.unique(ours), np.unique(theirs), rtol=1e-6)
+    assert (ours == 0).mean() == pytest.approx((theirs == 0).mean(), abs=2e-3)
