@@ -24,6 +24,8 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {
     "mse": "r2",
     "detection": "map",
     "denoising": "denoising_error",
+    "next_token": "perplexity",
+    "masked_token": "perplexity",
 }
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from services.learning.objectives import OBJECTIVES, LossName, QualityMetric
 from services.schema.component import FrozenRecord
 
-MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "map", "denoising_error", "loss"]
+MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "map", "denoising_error", "perplexity", "loss"]
 
 
 LOSS_METRIC = QualityMetric("at_most", 0.0)
@@ -30,11 +30,11 @@ class QualityTarget(FrozenRecord):
     """
 
     metric: MetricName = Field(
-        description="metric: accuracy (classification); r2, mae, mse (regression); map (detection, mean average "
-        "precision at an overlap of 0.5); denoising_error (denoising); loss (all)"
+        description="metric: accuracy (classification, tokens); r2, mae, mse (regression); map (detection, mean "
+        "average precision at an overlap of 0.5); denoising_error (denoising); perplexity (tokens); loss (all)"
     )
     at_least: float | None = Field(None, description="bound of accuracy, r2 or map, which grow with quality")
-    at_most: float | None = Field(None, description="bound of an error or of the loss, which fall with quality")
+    at_most: float | None = Field(None, description="bound of an error, perplexity or loss, which fall with quality")
 
     @model_validator(mode="after")
     def _check_bound_reachable(self) -> Self:

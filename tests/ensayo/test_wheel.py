@@ -74,6 +74,17 @@ def test_commands_that_run_nothing_find_their_files(ensayo: RunEnsayo) -> None:
     assert "python" in ensayo("doctor")
 
 
+def test_stored_weights_come_with_the_wheel(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node image is built from the package `services` of the wheel."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    script = "from services.learning.models.llama_mini import read_base_arrays; print(len(read_base_arrays()))"
+    command = [installed / "bin" / "python", "-c", script]
+
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert printed == "21\n"
+
+
 def test_study_of_published_results_is_written(ensayo: RunEnsayo, tmp_path: Path) -> None:
     """The results are data of a package."""
     ensayo("mlperf")

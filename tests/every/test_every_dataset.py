@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.learning.datasets import AnyDataset, Dataset, Diabetes, Digits, Linnerud, Scenes, SyntheticRegression
+from services.learning.datasets import (
+    AnyDataset,
+    Dataset,
+    Diabetes,
+    Digits,
+    Grammar,
+    Linnerud,
+    Scenes,
+    SyntheticRegression,
+)
 
 EXAMPLES: list[Dataset] = [
     Digits(),
@@ -15,6 +24,8 @@ EXAMPLES: list[Dataset] = [
     Diabetes(),
     SyntheticRegression(samples=100),
     Scenes(samples=60, max_shapes=4, classes=5),
+    Grammar(samples=60, length=24),
+    Grammar(samples=60, length=24, shift=1, objective="masked_token"),
 ]
 
 every_dataset = pytest.mark.parametrize("dataset", EXAMPLES, ids=repr)
@@ -76,10 +87,13 @@ def test_arrays_have_the_shapes_and_types_of_the_task(dataset: Dataset, dtype: s
         "mse": (np.dtype(dtype), (data.task.outputs,)),
         "detection": (np.dtype(dtype), (*data.train_y.shape[1:2], 5)),
         "denoising": (np.dtype(np.int64), ()),
+        "next_token": (np.dtype(np.int64), data.task.inputs),
+        "masked_token": (np.dtype(np.int64), data.task.inputs),
     }[data.task.loss]
+    takes_tokens = data.task.loss in ("next_token", "masked_token")
 
     for x, y in ((data.train_x, data.train_y), (data.test_x, data.test_y)):
         assert x.shape[1:] == data.task.inputs
-        assert x.dtype == np.dtype(dtype)
+        assert x.dtype == np.dtype(np.int64 if takes_tokens else dtype)
         assert len(x) == len(y)
         assert (y.dtype, y.shape[1:]) == (target_dtype, target_shape)

@@ -9,9 +9,12 @@ from pydantic import TypeAdapter
 from services.learning.datasets import LearningTask
 from services.learning.models import (
     AnyModel,
+    BertMini,
     DiffusionMini,
+    GptMini,
     LeNet5,
     LinearModel,
+    LlamaMiniLora,
     Mlp,
     Model,
     ResNet,
@@ -27,6 +30,8 @@ WIDE_PICTURES = LearningTask(inputs=(3, 5, 9), outputs=4, loss="cross_entropy")
 NUMBERS = LearningTask(inputs=(5,), outputs=3, loss="mse")
 NOISY_PICTURES = LearningTask(inputs=(2, 6, 4), outputs=3, loss="denoising")
 SCENES = LearningTask(inputs=(3, 16, 16), outputs=2, loss="detection")
+NEXT_TOKENS = LearningTask(inputs=(7,), outputs=48, loss="next_token")
+MASKED_TOKENS = LearningTask(inputs=(7,), outputs=11, loss="masked_token")
 
 EXAMPLES: list[tuple[Model, LearningTask]] = [
     (LinearModel(), PICTURES),
@@ -39,11 +44,14 @@ EXAMPLES: list[tuple[Model, LearningTask]] = [
     (ResNet(depth=8, width=4, norm="batch"), WIDE_PICTURES),
     (RetinaNetMini(width=8), SCENES),
     (DiffusionMini(width=8), NOISY_PICTURES),
+    (BertMini(layers=2, width=8, heads=2), MASKED_TOKENS),
+    (GptMini(layers=2, width=8, heads=4), NEXT_TOKENS),
+    (GptMini(layers=1, width=6, heads=1, dropout=0.2), NEXT_TOKENS),
+    (LlamaMiniLora(rank=2), NEXT_TOKENS),
+    (LlamaMiniLora(rank=3, alpha=1, targets=("gate", "key", "down")), NEXT_TOKENS),
 ]
 # With batch normalisation, the output for a sample depends on the other samples of the batch.
 BATCH_NORMALISED = [example for example in EXAMPLES if isinstance(example[0], ResNet) and example[0].norm == "batch"]
-# The random inputs for a sample depend on its place in the batch, and on the library that draws them.
-RANDOM_INPUTS = [example for example in EXAMPLES if isinstance(example[0], DiffusionMini)]
 PRIOR_BIASES = {"class.output.bias"}  # of retinanet_mini: a class is improbable at the start
 
 
@@ -54,16 +62,26 @@ def each_example(examples: list[tuple[Model, LearningTask]]) -> pytest.MarkDecor
     )
 
 
+# They draw random numbers in training, which depend on the shape of the batch and on the library of the device.
+RANDOM = [
+    example
+    for example in EXAMPLES
+    if isinstance(example[0], BertMini | DiffusionMini) or (isinstance(example[0], GptMini) and example[0].dropout)
+]
+
 every_model = each_example(EXAMPLES)
-every_model_without_random_inputs = each_example([one for one in EXAMPLES if one not in RANDOM_INPUTS])
 every_model_of_independent_samples = each_example(
-    [one for one in EXAMPLES if one not in BATCH_NORMALISED and one not in RANDOM_INPUTS]
+    [one for one in EXAMPLES if one not in BATCH_NORMALISED and one not in RANDOM]
 )
+every_model_without_random_numbers = each_example([one for one in EXAMPLES if one not in RANDOM])
 
 
 def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
     """Return `count` random samples and targets for them."""
     rng = np.random.default_rng(7)
+    if task.loss in ("next_token", "masked_token"):
+        x, y = rng.integers(1, task.outputs, size=(2, count, *task.inputs))
+        return x, y
     x = rng.standard_normal((count, *task.inputs)).astype(dtype)
     targets = {
         "cross_entropy": rng.integers(task.outputs, size=count),
@@ -171,7 +189,7 @@ def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device
     assert losses[-1] < losses[0]
 
 
-@every_model_without_random_inputs
+@every_model_without_random_numbers
 def test_gradient_is_the_same_on_all_devices(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """Replicas on different devices train one model; except for rounding, they must compute the same gradient."""
     x, y = samples(task, 8)
@@ -203,10 +221,15 @@ def test_initial_parameters_have_the_size_of_the_layout(model: Model, task: Lear
 
 @every_model
 def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTask) -> None:
-    """Equal weights would stay equal forever; biases have no symmetry to break."""
+    """Equal weights would stay equal forever; biases have no symmetry to break.
+
+    An adapter starts without effect: the second of its two factors is zero.
+    """
     arrays = model.parameter_layout(task).unpack(model.init_parameters(task, 0, "float64"))
 
-    assert all(np.any(array) == (name.endswith("weight") or name in PRIOR_BIASES) for name, array in arrays.items())
+    assert all(
+        np.any(array) == (name.endswith(("weight", "lora_a")) or name in PRIOR_BIASES) for name, array in arrays.items()
+    )
 
 
 @every_model
@@ -241,10 +264,11 @@ def test_gradient_is_the_mean_of_the_gradients_of_single_samples(model: Model, t
 @every_model
 def test_outputs_of_a_sample_do_not_depend_on_the_other_samples_in_evaluation(model: Model, task: LearningTask) -> None:
     """Test data are evaluated in batches of any size; layers with statistics of a batch take them from training."""
-    (x, _), calibration_x = samples(task, 5), samples(task, 20)[0][5:]
+    (x, y), calibration_x = samples(task, 5), samples(task, 20)[0][5:]
+    inputs, _ = model.draw_inputs_and_targets(task, x, y, DEFAULT_RANDOMNESS)
     compute_outputs = model.create_output_function(task, model.init_parameters(task, 0, "float64"), calibration_x)
 
-    together, alone = compute_outputs(x), np.concatenate([compute_outputs(x[[i]]) for i in range(5)])
+    together, alone = compute_outputs(inputs), np.concatenate([compute_outputs(inputs[[i]]) for i in range(5)])
 
     np.testing.assert_allclose(alone, together, rtol=1e-10, atol=1e-14)
 

@@ -7,6 +7,7 @@ import pytest
 
 from services.learning.objectives import OBJECTIVES, LossName
 from services.learning.objectives.detection.anchors import DEFAULT_ANCHORS
+from services.learning.tokens import IGNORED_TARGET
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
@@ -34,11 +35,24 @@ def _detected_and_true_boxes(rng: np.random.Generator, count: int) -> OutputsAnd
     return outputs, targets
 
 
+def _scores_and_next_tokens(rng: np.random.Generator, count: int) -> OutputsAndTargets:
+    return rng.standard_normal((count, 4, 5)), rng.integers(5, size=(count, 4))
+
+
+def _scores_and_masked_tokens(rng: np.random.Generator, count: int) -> OutputsAndTargets:
+    """Return scores of six positions, of which a sample has one to five targets; the others are ignored."""
+    targets = rng.integers(5, size=(count, 6))
+    target_counts = rng.integers(1, 6, size=(count, 1))
+    return rng.standard_normal((count, 6, 5)), np.where(np.arange(6) < target_counts, targets, IGNORED_TARGET)
+
+
 EXAMPLES: dict[LossName, Callable[[np.random.Generator, int], OutputsAndTargets]] = {
     "cross_entropy": _scores_and_labels,
     "mse": _values,
     "detection": _detected_and_true_boxes,
     "denoising": _noise_of_images,
+    "next_token": _scores_and_next_tokens,
+    "masked_token": _scores_and_masked_tokens,
 }
 
 every_objective = pytest.mark.parametrize("loss", EXAMPLES)

@@ -20,8 +20,10 @@ class LearningTask(FrozenRecord):
     It consists of the shape of a sample, the number of outputs, and the loss between outputs and targets.
     """
 
-    inputs: Shape  # of one sample; images are (channels, height, width)
-    outputs: int = Field(gt=0)  # number of classes (also of detection and denoising), or of values to predict
+    inputs: Shape  # of one sample; images are (channels, height, width), sequences of tokens (length,)
+    outputs: int = Field(
+        gt=0
+    )  # number of classes (also of detection and denoising), of values, or of tokens in the vocabulary
     loss: LossName  # names the objective
 
 
@@ -29,9 +31,9 @@ class LearningTask(FrozenRecord):
 class TrainTestData:
     """Training and test data of a learning task: samples and targets.
 
-    Samples have the shape (n, *inputs). Targets are labels (n,) as int64 for classification and denoising, values (n,
-    outputs) for regression, and rows (class, left, top, right, bottom) for detection, shape (n, rows, 5); unused rows
-    have the class -1.
+    Samples have the shape (n, *inputs); tokens are int64. Targets are labels (n,) as int64 for classification and
+    denoising, values (n, outputs) for regression, tokens (n, *inputs) as int64 for the prediction of tokens, and rows
+    (class, left, top, right, bottom) for detection, shape (n, rows, 5); unused rows have the class -1.
     """
 
     train_x: HostArray

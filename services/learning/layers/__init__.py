@@ -12,4 +12,5 @@ images            order of axes, padding and size of images
 normalisation     batch normalisation and group normalisation
 dropout           random zeros in training
 activations       element-wise functions
+sequences         layers for sequences: embeddings, attention, adapters
 """

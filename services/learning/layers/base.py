@@ -8,6 +8,8 @@ product for the whole batch, and every slice in it reads memory in order (twice 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -16,7 +18,7 @@ from services.learning.layout import Shape
 from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
 from services.schema.arrays import Array, HostArray
 
-ParameterArrays: TypeAlias = Mapping[str, Array]  # arrays of the whole network by full name
+ParameterArrays: TypeAlias = Mapping[str, Array]  # arrays of the whole network by full name, frozen ones included
 MeanAndVariance: TypeAlias = tuple[Array, Array]
 
 
@@ -43,7 +45,9 @@ class LayerCost(NamedTuple):
     """Output shape of a layer, and the floating-point operations of its forward pass, for one sample."""
 
     output_shape: Shape  # without the axis of samples
-    flops_by_array: dict[str, float]  # 2 per multiplication and addition in matrix products; others are not counted
+    # 2 per multiplication and addition in matrix products, by name of the array; others are not counted. Frozen arrays,
+    # which are not in the parameter vector, count, too.
+    flops_by_array: dict[str, float]
 
 
 @dataclass
@@ -69,7 +73,8 @@ class PassContext:
 class Layer(ABC):
     """Layer of a neural network: a differentiable function of a batch of inputs and of its arrays of parameters.
 
-    A layer has no state. Its arrays have unique names in the whole network.
+    A layer has no state. Its arrays have unique names in the whole network. A frozen layer reads given arrays that are
+    not trained: they are no part of the parameter vector, and have no gradient.
     """
 
     @property
@@ -146,3 +151,9 @@ def backward_without_parameters(input_grad: Callable[[Array], Array]) -> Backwar
         return input_grad(output_grad) if needs_input_grad else None
 
     return backward
+
+
+def sum_input_grads(*gradients: Array | None) -> Array | None:
+    """Return the gradient of an input that several layers read: the sum of theirs; None if none is needed."""
+    needed = [gradient for gradient in gradients if gradient is not None]
+    return reduce(add, needed) if needed else None

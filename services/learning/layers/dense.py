@@ -31,8 +31,11 @@ class Dense(Layer):
     outputs: int
     variance: VarianceRule = glorot_variance
     has_bias: bool = True
+    is_frozen: bool = False  # then the arrays are given, and no part of the parameter vector
 
     def parameter_shapes(self) -> dict[str, Shape]:
+        if self.is_frozen:
+            return {}
         weight: dict[str, Shape] = {f"{self.name}.weight": (self.inputs, self.outputs)}
         return weight | ({f"{self.name}.bias": (self.outputs,)} if self.has_bias else {})
 
@@ -50,9 +53,10 @@ class Dense(Layer):
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
             grad_rows = output_grad.reshape(-1, self.outputs)
-            if self.has_bias:
+            if self.has_bias and not self.is_frozen:
                 yield ArrayGradient(f"{self.name}.bias", grad_rows.sum(axis=0))
-            yield ArrayGradient(f"{self.name}.weight", rows.T @ grad_rows)
+            if not self.is_frozen:
+                yield ArrayGradient(f"{self.name}.weight", rows.T @ grad_rows)
             return (grad_rows @ weight.T).reshape(x.shape) if needs_input_grad else None
 
         return y.reshape(*x.shape[:-1], self.outputs), backward

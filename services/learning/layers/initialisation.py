@@ -20,3 +20,12 @@ def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signa
     It keeps the scale of signals constant through such layers. K. He et al., ICCV 2015, eq. 10.
     """
     return 2 / fan_in
+
+
+def lecun_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signature for all rules
+    """Return the initial weight variance for linear layers after a normalisation (LeCun).
+
+    It keeps the scale of signals constant in the forward pass. Y. LeCun et al., "Efficient BackProp", 1998, section
+    4.6.
+    """
+    return 1 / fan_in

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,11 @@ class NetworkModel(Model):
     @abstractmethod
     def build_network(self, learning_task: LearningTask) -> Layer:
         """Return the network: one layer, usually a chain, that maps inputs to outputs."""
+
+    @property
+    def frozen_arrays(self) -> Mapping[str, HostArray]:
+        """Arrays that layers read, but that are not trained and no part of the parameter vector, by name."""
+        return {}
 
     def parameter_layout(self, learning_task: LearningTask) -> ParameterLayout:
         return _layout_of(self, learning_task)
@@ -44,14 +50,15 @@ class NetworkModel(Model):
             return LossAndGradients(0.0, _zero_gradients(layout, params))
         inputs, targets = self.draw_inputs_and_targets(learning_task, x, y, randomness)
         network, context = _network_of(self, learning_task), PassContext(is_training=True, randomness=randomness)
-        outputs, backward = network.forward(layout.unpack(params), inputs, context)
+        outputs, backward = network.forward(_named_arrays(self, layout, params), inputs, context)
         loss, output_grad = OBJECTIVES[learning_task.loss].loss_and_output_grad(outputs, targets)
         return LossAndGradients(float(loss), _list_by_range(layout, backward(output_grad, needs_input_grad=False)))
 
     def create_output_function(
         self, learning_task: LearningTask, params: Vector, calibration_x: Array
     ) -> OutputFunction:
-        network, arrays = _network_of(self, learning_task), self.parameter_layout(learning_task).unpack(params)
+        network, layout = _network_of(self, learning_task), self.parameter_layout(learning_task)
+        arrays = _named_arrays(self, layout, params)
         calibration = PassContext(is_training=True)
         if network.needs_calibration:
             network.forward(arrays, calibration_x, calibration)
@@ -70,6 +77,17 @@ def _network_of(model: NetworkModel, learning_task: LearningTask) -> Layer:
 @cache
 def _layout_of(model: NetworkModel, learning_task: LearningTask) -> ParameterLayout:
     return ParameterLayout(arrays=tuple(_network_of(model, learning_task).parameter_shapes().items()))
+
+
+def _named_arrays(model: NetworkModel, layout: ParameterLayout, params: Vector) -> dict[str, Array]:
+    """Return all arrays that the layers of a model read, by name."""
+    return layout.unpack(params) | _frozen_arrays_on_device(model, array_namespace(params), params.dtype)
+
+
+@cache  # copied to the device once
+def _frozen_arrays_on_device(model: NetworkModel, xp: Any, dtype: npt.DTypeLike) -> dict[str, Array]:
+    """Return the frozen arrays of a model in the memory and with the type of its parameters."""
+    return {name: xp.asarray(array, dtype) for name, array in model.frozen_arrays.items()}
 
 
 def _zero_gradients(layout: ParameterLayout, params: Vector) -> Iterator[RangeGradient]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from math import log
 from typing import TypeAlias
 
+from services.learning.layers.activations import Silu
 from services.learning.layers.base import (
     ArrayGradient,
     BackwardPass,
@@ -27,7 +28,6 @@ from services.learning.layers.images import Upsample
 from services.learning.layers.initialisation import glorot_variance, he_variance
 from services.learning.layers.normalisation import GroupNorm
 from services.learning.layers.residual import IDENTITY
-from services.learning.layers.silu import Silu
 from services.learning.layout import Shape
 from services.schema.arrays import Array, array_namespace
 
