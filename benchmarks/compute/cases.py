@@ -2,8 +2,19 @@
 
 from dataclasses import dataclass
 
-from services.learning.datasets import AnyDataset, Digits, Grammar
-from services.learning.models import BertMini, GptMini, LeNet5, LinearModel, LlamaMiniLora, Mlp, Model, ResNet
+from services.learning.datasets import AnyDataset, Digits, Grammar, Scenes
+from services.learning.models import (
+    BertMini,
+    DiffusionMini,
+    GptMini,
+    LeNet5,
+    LinearModel,
+    LlamaMiniLora,
+    Mlp,
+    Model,
+    ResNet,
+    RetinaNetMini,
+)
 from services.learning.optimisers import Adam, Momentum, Optimiser
 
 DIGITS = Digits()
@@ -29,4 +40,6 @@ CASES: dict[str, ComputeCase] = {
     "bert_mini": ComputeCase(BertMini(), Grammar(objective="masked_token"), 64, ADAM),
     "gpt_mini": ComputeCase(GptMini(), Grammar(), 64, ADAM),
     "llama_mini_lora": ComputeCase(LlamaMiniLora(), Grammar(shift=1), 64, ADAM),
+    "retinanet_mini": ComputeCase(RetinaNetMini(), Scenes(), 32, ADAM),
+    "diffusion_mini": ComputeCase(DiffusionMini(), Digits(objective="denoising"), 32, ADAM),
 }

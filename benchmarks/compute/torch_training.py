@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from benchmarks.compute.cases import ComputeCase
+from benchmarks.compute.torch_detection import detection_loss
 from benchmarks.compute.training import SEED, FloatType, training_batches
 from services.learning.datasets import LearningTask
 from services.learning.layout import ParameterLayout
@@ -29,6 +30,8 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": mse_loss,
     "next_token": token_cross_entropy,
     "masked_token": token_cross_entropy,
+    "detection": detection_loss,
+    "denoising": mse_loss,
 }
 
 

@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from benchmarks.compute.torch_models import retinanet_mini as torch_pyramid  # noqa: E402
 from benchmarks.compute.torch_models.transformer import (  # noqa: E402
     AddedPositions,
     Attention,
@@ -30,6 +31,7 @@ from services.learning.layers.dropout import Dropout  # noqa: E402
 from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, SamplesLast, Upsample  # noqa: E402
 from services.learning.layers.normalisation import BatchNorm2d, GroupNorm  # noqa: E402
 from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d  # noqa: E402
+from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels  # noqa: E402
 from services.learning.layers.residual import Residual  # noqa: E402
 from services.learning.layers.sequences.adapters import LoraDense  # noqa: E402
 from services.learning.layers.sequences.attention import MultiHeadAttention  # noqa: E402
@@ -180,6 +182,24 @@ COUNTERPARTS: dict[str, Counterpart] = {
         Chain((Conv2d("conv", 3, 4, 3), Relu(), BatchNorm2d("norm", 4))),
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4)),
         (3, 6, 7),
+    ),
+    "feature pyramid": images(
+        FeaturePyramid(
+            stages=tuple(Conv2d(f"stage{n}", n, n + 1, 3, stride=2, padding=1) for n in (2, 3, 4)),
+            laterals=tuple(Conv2d(f"lateral{n}", n + 1, 6, 1) for n in (2, 3, 4)),
+            smooths=tuple(Conv2d(f"smooth{n}", 6, 6, 3, padding=1) for n in (2, 3, 4)),
+        ),
+        lambda: torch_pyramid.FeaturePyramid(
+            stages=[nn.Conv2d(n, n + 1, 3, stride=2, padding=1) for n in (2, 3, 4)],
+            laterals=[nn.Conv2d(n + 1, 6, 1) for n in (2, 3, 4)],
+            smooths=[nn.Conv2d(6, 6, 3, padding=1) for n in (2, 3, 4)],
+        ),
+        (2, 16, 8),
+    ),
+    "layer shared by levels": images(
+        SharedByLevels(Chain((Conv2d("conv", 3, 4, 3, padding=1), Tanh())), sides=(5, 2)),
+        lambda: torch_pyramid.SharedByLevels(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh()), sides=(5, 2)),
+        (3, 29),
     ),
     "residual": images(
         Residual(Conv2d("conv", 3, 4, 3, stride=2, padding=1), Conv2d("shortcut", 3, 4, 1, stride=2)),

@@ -44,7 +44,7 @@ def test_noisy_images_keep_their_variance() -> None:
 
 
 def test_inputs_are_noisy_images_with_their_steps_and_classes() -> None:
-    """The network must be told which step and class an image has; the target is the noise that was added."""
+    """The network needs the step and the class of an image; the target is the noise that was added."""
     x, y = digits(40)
 
     inputs, noise = MODEL.draw_inputs_and_targets(TASK, x, y, DEFAULT_RANDOMNESS)
