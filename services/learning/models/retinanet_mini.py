@@ -34,6 +34,7 @@ from services.learning.layers.residual import Residual
 from services.learning.layout import Shape
 from services.learning.models.network_model import NetworkModel
 from services.learning.objectives.detection.anchors import DEFAULT_ANCHORS
+from services.learning.objectives.detection.boxes import BOX_ENTRIES
 from services.learning.objectives.detection.predictions import PredictedBoxes, predict_boxes
 from services.learning.sample_pictures import PictureBox, SamplePictures, pixel_levels
 from services.schema.arrays import Array, HostArray, array_namespace
@@ -41,7 +42,6 @@ from services.schema.arrays import Array, HostArray, array_namespace
 SAMPLE_COUNT = 6  # test pictures that show what the model detects
 MIN_SAMPLE_SCORE = 0.5  # probability from which the pictures show a predicted object
 IMAGE_AXES = 3  # channels, rows, columns
-BOX_ENTRIES = 4
 CHANNELS_PER_GROUP = 8  # of the group normalisation
 PRIOR_PROBABILITY = 0.01  # of each class at each anchor, at the start: section 4.1 of the paper
 OUTPUT_DEVIATION = 0.01  # standard deviation of the initial weights of a head's last layer, as in the paper
