@@ -14,6 +14,7 @@ from analysis.figures.learning import draw_learning_curves
 from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.predicted_speedup import draw_predicted_speedup
 from analysis.figures.quality import draw_final_model_quality
+from analysis.figures.samples import draw_sample_pictures
 from analysis.figures.speedup import draw_speedup
 from analysis.figures.staleness import draw_gradient_staleness
 from analysis.figures.step_breakdown import draw_step_breakdown
@@ -37,6 +38,9 @@ FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run fold
     "step_breakdown": ReportFigure(draw_step_breakdown, "trials with logged steps"),
     "predicted": ReportFigure(draw_predicted_step_times, "trials with logged steps and a predicted step time"),
     "learning": ReportFigure(draw_learning_curves, "trials with logged evaluations"),
+    "samples": ReportFigure(
+        draw_sample_pictures, "finished trials of a model that generates pictures or detects objects"
+    ),
     "staleness": ReportFigure(draw_gradient_staleness, "a parameter server that applied gradients of several workers"),
     "worker_data": ReportFigure(draw_worker_data, "a partition that gives each worker samples of its own"),
 }

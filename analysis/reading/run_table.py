@@ -21,6 +21,7 @@ from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_objec
 from analysis.reading.switch_record import StrategySwitchRecord, read_strategy_switch
 from analysis.reading.trial_status import validate_trial_status
 from analysis.reading.waiting import separate_straggler_wait
+from services.learning.sample_pictures import SamplePictures, read_sample_pictures
 from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
 
 STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
@@ -44,6 +45,7 @@ class TrialLogTables:
     - `parameter_hashes`: node, step, sha256; a row per hash that a node reported.
     - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
+    - `sample_pictures`: pictures that show what the trained model does; None if its model has none.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
@@ -64,6 +66,7 @@ class TrialLogTables:
     unusable_line_count: int
     capacity_check: dict[str, Any]
     switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
+    sample_pictures: SamplePictures | None = None
     damage: tuple[FileProblem, ...] = ()
     disturbed_attempts: tuple[str, ...] = ()
 
@@ -130,6 +133,7 @@ def read_trial_tables(
     zero_s = start_s or 0.0
     switch_record = read_strategy_switch(log_by_node_name, zero_s) if plan.second_phase else None
     run_stop, sha256 = coordinator_log.last_event("run_stop"), coordinator_log.last_event("params_sha256")
+    pictures = coordinator_log.last_event("sample_pictures")
     steps, unusable_batches = _build_step_table(plan, switch_record, log_by_node_name, zero_s)
     first_owner = next(iter(plan.shard_owners), "")
     first_owner_log = log_by_node_name.get(first_owner, NodeLog(()))
@@ -153,6 +157,7 @@ def read_trial_tables(
         unusable_line_count=sum(log.unusable_line_count for log in log_by_node_name.values()),
         capacity_check=trial_folder.parent_run_folder.manifest.get("admission") or {},
         switch_record=switch_record,
+        sample_pictures=read_sample_pictures(pictures.value) if pictures else None,
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
         disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )

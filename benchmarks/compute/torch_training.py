@@ -9,15 +9,30 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from benchmarks.compute.cases import ComputeCase
+from benchmarks.compute.torch_detection import detection_loss
 from benchmarks.compute.training import SEED, FloatType, training_batches
 from services.learning.datasets import LearningTask
 from services.learning.layout import ParameterLayout
 from services.learning.models import Model
 from services.learning.objectives import LossName
 from services.learning.optimisers import Optimiser
+from services.learning.tokens import IGNORED_TARGET
 from services.schema.arrays import HostArray, Vector
 
-LOSSES: Mapping[LossName, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": cross_entropy, "mse": mse_loss}
+
+def token_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross entropy over all positions that count; scores have the shape (B, T, vocabulary)."""
+    return cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_TARGET)
+
+
+LOSSES: Mapping[LossName, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": cross_entropy,
+    "mse": mse_loss,
+    "next_token": token_cross_entropy,
+    "masked_token": token_cross_entropy,
+    "detection": detection_loss,
+    "denoising": mse_loss,
+}
 
 
 class TorchTraining:
@@ -67,8 +82,10 @@ def flatten_gradients(module: nn.Module) -> HostArray:
 
 
 def _parameters(module: nn.Module) -> Iterator[tuple[Any, bool]]:
-    """Yield the parameters of a module, and whether Ensayo stores them transposed: (inputs, outputs)."""
+    """Yield the trained parameters of a module, and whether Ensayo stores them transposed: (inputs, outputs)."""
     for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
         owner = module.get_submodule(name.rpartition(".")[0])
         yield parameter, isinstance(owner, nn.Linear) and parameter.ndim > 1
 

@@ -66,8 +66,10 @@ def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
         return ""
     bounds = " and ".join(text.format(_format_bound(schema[key])) for key, text in BOUND_TEXTS.items() if key in schema)
     bounds = bounds.replace("of at least 0 and at most", "from 0 to")
+    factor = f"that is a multiple of {schema['multipleOf']}" if "multipleOf" in schema else ""
     is_share = schema.get("maximum", schema.get("exclusiveMaximum")) == 1
-    return " ".join(filter(None, (NUMBER_TYPES[schema["type"]], bounds))) + (", for example 0.01" if is_share else "")
+    example = ", for example 0.01" if is_share else ""
+    return " ".join(filter(None, (NUMBER_TYPES[schema["type"]], bounds, factor))) + example
 
 
 def _format_bound(bound: float) -> str:

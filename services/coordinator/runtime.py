@@ -333,6 +333,7 @@ class CoordinatorRuntime:
         server_messages = [self._final_messages[name] for name in self.plan.shard_owners]
         steps, samples = (self._last_evaluated.steps, self._last_evaluated.samples) if self._last_evaluated else (0, 0)
         digest = self._last_evaluated.parameters_sha256 if self._last_evaluated else ""
+        parameters = self._last_evaluated.parameters if self._last_evaluated else b""
         is_result_on_servers = server_messages and not self.machine.is_synchronous
         if is_result_on_servers:
             steps, samples = server_messages[0].version, server_messages[0].samples
@@ -363,4 +364,16 @@ class CoordinatorRuntime:
             step=steps,
         )
         self._run_stopped.set()
+        await self._log_sample_pictures(np.frombuffer(parameters, self.plan.dtype))
         self.run_finished.set()
+
+    async def _log_sample_pictures(self, params: HostArray) -> None:
+        """Log pictures that show what the trained model does, if the model has any and has not diverged.
+
+        The run is over, so the pictures take no training time.
+        """
+        if params.size and np.isfinite(params).all():
+            model, data = self.plan.model, self.data
+            pictures = await self.clock.run_compute_function(lambda: model.create_sample_pictures(data, params))
+            if pictures:
+                self.log.log_event("sample_pictures", pictures.to_log_value())

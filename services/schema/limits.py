@@ -1,7 +1,7 @@
 """Upper limits on the size of a scenario.
 
 A scenario beyond a limit is rejected when its file is read, instead of occupying the host for hours or its whole
-memory. Each limit is at least thirty times the largest value in a shipped scenario.
+memory. Each limit is at least thirty times the largest value in a shipped scenario, except that of generated numbers.
 """
 
 # Planning one trial takes time that grows with the square of the number of nodes: half a minute for 1,024 workers.

@@ -36,6 +36,7 @@ from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import build_run_summary
 from analysis.results.trial_result import measure_trial
+from services.learning.sample_pictures import PictureBox, SamplePictures
 
 RunWriter = Callable[..., RunFolder]
 PIXEL = 1.0  # about half a line's width
@@ -54,6 +55,7 @@ def draw_unequal_run(
             _partition(trial)
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
+        _log_sample_pictures(folder.trial_folders[-1], line)
         analysed = AnalysedRun(*analyse_run(folder))
         return list(report.draw_report_figures(analysed))
 
@@ -83,6 +85,13 @@ def _end_worse(trial: TrialFolder, line: Callable[..., str]) -> None:
     """Append an evaluation with another quality than that of the other condition."""
     with trial.log_path("coordinator").open("a") as log:
         log.write(line("eval_metrics", {"accuracy": 0.5, "loss": 1.5}, 200.0, step=99, samples_count=1000) + "\n")
+
+
+def _log_sample_pictures(trial: TrialFolder, line: Callable[..., str]) -> None:
+    box = PictureBox(0, 0.9, 0, 0, 8, 8)  # along the edge of the picture
+    pictures = SamplePictures("detected", np.zeros((2, 3, 8, 8), int), (), ((box,), (box,)))
+    with trial.log_path("coordinator").open("a") as log:
+        log.write(line("sample_pictures", pictures.to_log_value(), 300.0) + "\n")
 
 
 def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:

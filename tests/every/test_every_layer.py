@@ -20,6 +20,7 @@ from services.learning.layers.dropout import Dropout
 from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, SamplesLast, Upsample
 from services.learning.layers.normalisation import BatchNorm2d, GroupNorm
 from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d
+from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels
 from services.learning.layers.residual import Residual
 from services.learning.layers.sequences.adapters import LoraDense
 from services.learning.layers.sequences.attention import MultiHeadAttention
@@ -72,6 +73,9 @@ def images(layer: Layer, input_shape: Shape, *, gives_images: bool = True, is_li
     return LayerExample(layer, input_shape, takes_images=True, gives_images=gives_images, is_linear=is_linear)
 
 
+CONV_NORM_OF_3 = Chain((Conv2d("stage2", 3, 4, 3, stride=2, padding=1, has_bias=False), BatchNorm2d("norm", 4), Relu()))
+
+
 def attention(heads: int, key_value_heads: int, **options: bool) -> MultiHeadAttention:
     """Return attention with 4 features per position and head, on inputs with 5 features."""
     query, key, value = (
@@ -83,6 +87,11 @@ def attention(heads: int, key_value_heads: int, **options: bool) -> MultiHeadAtt
 
 FROZEN_DENSE = {"dense.weight": (5, 4), "dense.bias": (4,)}
 CONV_NORM = Chain((Conv2d("conv", 2, 4, 3, stride=2, padding=1, has_bias=False), BatchNorm2d("norm", 4), Relu()))
+PYRAMID = FeaturePyramid(
+    stages=(Conv2d("stage1", 2, 3, 3, padding=1), CONV_NORM_OF_3, Conv2d("stage3", 4, 5, 1, stride=2)),
+    laterals=tuple(Conv2d(f"lateral{level}", channels, 2, 1) for level, channels in enumerate((3, 4, 5), 1)),
+    smooths=(Chain((Conv2d("smooth1", 2, 2, 3, padding=1), Tanh())), Tanh(), Conv2d("smooth3", 2, 2, 1)),
+)
 
 EXAMPLES: dict[str, LayerExample] = {
     "relu": LayerExample(Relu(), (5,)),
@@ -121,6 +130,10 @@ EXAMPLES: dict[str, LayerExample] = {
     "empty chain": LayerExample(Chain(()), (5,), is_linear=True),
     "chain": images(Chain((CONV_NORM, Flatten(), Dense("dense", 16, 2))), (2, 3, 4), gives_images=False),
     "chain that begins without parameters": images(Chain((Relu(), CONV_NORM)), (2, 3, 4)),
+    "feature pyramid": images(PYRAMID, (2, 8, 4)),
+    "layer shared by levels": LayerExample(
+        SharedByLevels(Chain((Conv2d("conv", 2, 3, 3, padding=1), Relu())), sides=(4, 2)), (2, 20), takes_images=True
+    ),
     "residual": images(Residual(Chain((Conv2d("conv", 2, 2, 3, padding=1), Tanh()))), (2, 3, 4)),
     "embedding": LayerExample(Embedding("tokens", 6, 4), (5,), vocabulary=6),
     "embedding, frozen": LayerExample(

@@ -1,7 +1,7 @@
 """Every layer gives the outputs and gradients of the same layer in PyTorch, in fp32."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,18 @@ torch = pytest.importorskip("torch")
 
 from layer_classes import find_layer_classes  # noqa: E402 - after the check for PyTorch
 from torch import nn  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from benchmarks.compute.torch_models import retinanet_mini as torch_pyramid  # noqa: E402
+from benchmarks.compute.torch_models.transformer import (  # noqa: E402
+    AddedPositions,
+    Attention,
+    GatedFeedForward,
+    LoraLinear,
+)
 from benchmarks.compute.torch_training import flatten_gradients, load_parameters  # noqa: E402
-from services.learning.layers.activations import Relu, Tanh  # noqa: E402
+from services.learning.layers.activations import Gelu, Relu, Silu, Tanh  # noqa: E402
 from services.learning.layers.base import Layer, PassContext  # noqa: E402
 from services.learning.layers.chain import Chain  # noqa: E402
 from services.learning.layers.convolution import Conv2d  # noqa: E402
@@ -23,7 +31,13 @@ from services.learning.layers.dropout import Dropout  # noqa: E402
 from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, SamplesLast, Upsample  # noqa: E402
 from services.learning.layers.normalisation import BatchNorm2d, GroupNorm  # noqa: E402
 from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d  # noqa: E402
+from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels  # noqa: E402
 from services.learning.layers.residual import Residual  # noqa: E402
+from services.learning.layers.sequences.adapters import LoraDense  # noqa: E402
+from services.learning.layers.sequences.attention import MultiHeadAttention  # noqa: E402
+from services.learning.layers.sequences.embedding import Embedding, LearnedPositions  # noqa: E402
+from services.learning.layers.sequences.gated import SwiGlu  # noqa: E402
+from services.learning.layers.sequences.normalisation import LayerNorm, RmsNorm  # noqa: E402
 from services.learning.layout import ParameterLayout, Shape  # noqa: E402
 from services.schema.arrays import HostArray  # noqa: E402
 
@@ -42,6 +56,8 @@ class Counterpart:
     input_shape: Shape
     takes_images: bool = False  # so the layer takes samples last
     gives_images: bool | None = None  # where that differs from `takes_images`
+    vocabulary: int | None = None  # number of tokens, for a layer that takes tokens
+    frozen_arrays: Mapping[str, HostArray] = field(default_factory=dict)  # that the layer reads and does not train
 
     def as_taken(self, batch: HostArray) -> HostArray:
         """Return a batch with the axis of samples where the layer takes it."""
@@ -70,12 +86,52 @@ class ResidualModule(nn.Module):
         return self.main(x) + self.shortcut(x)
 
 
+def attention(heads: int, key_value_heads: int, **options: bool) -> Counterpart:
+    """Return attention with 4 features per position and head, on 6 positions with 5 features."""
+    sizes = {
+        "query": (5, 4 * heads),
+        "key": (5, 4 * key_value_heads),
+        "value": (5, 4 * key_value_heads),
+        "output": (4 * heads, 3),
+    }
+    projections = (Dense(name, *size) for name, size in sizes.items())
+    return Counterpart(
+        MultiHeadAttention(*projections, heads, key_value_heads, **options),
+        lambda: Attention(*(nn.Linear(*size) for size in sizes.values()), heads, key_value_heads, **options),
+        (6, 5),
+    )
+
+
+FROZEN_WEIGHT = np.random.default_rng(6).standard_normal((7, 4)).astype("float32")
+
 COUNTERPARTS: dict[str, Counterpart] = {
     "relu": Counterpart(Relu(), nn.ReLU, (7,)),
     "tanh": Counterpart(Tanh(), nn.Tanh, (7,)),
     "dense": Counterpart(Dense("dense", 7, 4), lambda: nn.Linear(7, 4), (7,)),
     "dense on sequences": Counterpart(
         Dense("dense", 7, 4, has_bias=False), lambda: nn.Linear(7, 4, bias=False), (3, 7)
+    ),
+    "gelu": Counterpart(Gelu(), lambda: nn.GELU(approximate="tanh"), (7,)),
+    "silu": Counterpart(Silu(), nn.SiLU, (7,)),
+    "embedding": Counterpart(Embedding("tokens", 9, 4), lambda: nn.Embedding(9, 4), (6,), vocabulary=9),
+    "learned positions": Counterpart(LearnedPositions("positions", 8, 4), lambda: AddedPositions(8, 4), (6, 4)),
+    "layer normalisation": Counterpart(LayerNorm("norm", 16), lambda: nn.LayerNorm(16), (6, 16)),
+    "root mean square normalisation": Counterpart(RmsNorm("norm", 16), lambda: nn.RMSNorm(16, eps=1e-5), (6, 16)),
+    "attention": attention(2, 2),
+    "attention to earlier positions": attention(2, 2, is_causal=True),
+    "attention, grouped queries": attention(4, 2),
+    "attention, grouped queries, to earlier positions": attention(6, 2, is_causal=True),
+    "attention, rotary positions": attention(2, 1, is_causal=True, has_rotary_positions=True),
+    "gated layer": Counterpart(
+        SwiGlu(Dense("gate", 5, 6), Dense("up", 5, 6), Dense("down", 6, 5)),
+        lambda: GatedFeedForward(nn.Linear(5, 6), nn.Linear(5, 6), nn.Linear(6, 5)),
+        (6, 5),
+    ),
+    "adapter": Counterpart(
+        LoraDense(Dense("dense", 7, 4, has_bias=False, is_frozen=True), rank=2, alpha=3),
+        lambda: LoraLinear(torch.tensor(FROZEN_WEIGHT), rank=2, alpha=3),
+        (6, 7),
+        frozen_arrays={"dense.weight": FROZEN_WEIGHT},
     ),
     "dropout at rate 0": Counterpart(Dropout(0.0), lambda: nn.Dropout(0.0), (7,)),
     "flatten samples": Counterpart(FlattenSamples(), nn.Flatten, (2, 3, 4)),
@@ -127,6 +183,24 @@ COUNTERPARTS: dict[str, Counterpart] = {
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4)),
         (3, 6, 7),
     ),
+    "feature pyramid": images(
+        FeaturePyramid(
+            stages=tuple(Conv2d(f"stage{n}", n, n + 1, 3, stride=2, padding=1) for n in (2, 3, 4)),
+            laterals=tuple(Conv2d(f"lateral{n}", n + 1, 6, 1) for n in (2, 3, 4)),
+            smooths=tuple(Conv2d(f"smooth{n}", 6, 6, 3, padding=1) for n in (2, 3, 4)),
+        ),
+        lambda: torch_pyramid.FeaturePyramid(
+            stages=[nn.Conv2d(n, n + 1, 3, stride=2, padding=1) for n in (2, 3, 4)],
+            laterals=[nn.Conv2d(n + 1, 6, 1) for n in (2, 3, 4)],
+            smooths=[nn.Conv2d(6, 6, 3, padding=1) for n in (2, 3, 4)],
+        ),
+        (2, 16, 8),
+    ),
+    "layer shared by levels": images(
+        SharedByLevels(Chain((Conv2d("conv", 3, 4, 3, padding=1), Tanh())), sides=(5, 2)),
+        lambda: torch_pyramid.SharedByLevels(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh()), sides=(5, 2)),
+        (3, 29),
+    ),
     "residual": images(
         Residual(Conv2d("conv", 3, 4, 3, stride=2, padding=1), Conv2d("shortcut", 3, 4, 1, stride=2)),
         lambda: ResidualModule(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Conv2d(3, 4, 1, stride=2)),
@@ -151,6 +225,8 @@ def random_arguments(counterpart: Counterpart) -> tuple[HostArray, HostArray, An
     rng, layout = np.random.default_rng(4), layout_of(counterpart.layer)
     params = rng.standard_normal(layout.parameter_count).astype("float32")
     x = np.round(4 * rng.standard_normal((SAMPLES, *counterpart.input_shape))).astype("float32") / 4
+    if counterpart.vocabulary is not None:
+        x = rng.integers(counterpart.vocabulary, size=x.shape)
     module = counterpart.build_module()
     load_parameters(module, layout, params)
     return params, x, module
@@ -170,20 +246,22 @@ def test_table_contains_every_layer() -> None:
 def test_outputs_and_gradients_equal_those_of_pytorch(counterpart: Counterpart) -> None:
     """Finite differences show that a gradient fits its output; this test shows that the layer is the usual one."""
     params, x, module = random_arguments(counterpart)
-    inputs = torch.tensor(x, requires_grad=True)
+    has_input_grad = counterpart.vocabulary is None
+    inputs = torch.tensor(x, requires_grad=has_input_grad)
     expected = module(inputs)
     output_grad = np.random.default_rng(5).standard_normal(expected.shape).astype("float32")
     expected.backward(torch.tensor(output_grad))
 
-    arrays = layout_of(counterpart.layer).unpack(params)
+    arrays = layout_of(counterpart.layer).unpack(params) | dict(counterpart.frozen_arrays)
     y, backward = counterpart.layer.forward(arrays, counterpart.as_taken(x), PassContext())
     gives_images = counterpart.takes_images if counterpart.gives_images is None else counterpart.gives_images
     taken_grad = np.moveaxis(output_grad, 0, -1) if gives_images else output_grad
-    gradients, input_grad = run_backward(backward(np.ascontiguousarray(taken_grad), needs_input_grad=True))
+    gradients, input_grad = run_backward(backward(np.ascontiguousarray(taken_grad), needs_input_grad=has_input_grad))
 
     assert_nearly_equal(counterpart.as_given(y), expected.detach().numpy())
-    samples_first = np.moveaxis(input_grad, -1, 0) if counterpart.takes_images else input_grad
-    assert_nearly_equal(samples_first, inputs.grad.numpy())
+    if has_input_grad:
+        samples_first = np.moveaxis(input_grad, -1, 0) if counterpart.takes_images else input_grad
+        assert_nearly_equal(samples_first, inputs.grad.numpy())
     if gradients:
         assert_nearly_equal(layout_of(counterpart.layer).pack(gradients), flatten_gradients(module))
 
@@ -203,7 +281,8 @@ def run_backward(generator: Any) -> tuple[dict[str, HostArray], HostArray]:
 def test_operations_equal_those_that_pytorch_counts(counterpart: Counterpart) -> None:
     """Compute times of devices and utilisation are derived from operations."""
     _, x, module = random_arguments(counterpart)
-    with FlopCounterMode(display=False) as counter:
+    # The counter does not know the fused attention of the CPU.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         module(torch.tensor(x))
 
     flops = counterpart.layer.measure_cost(counterpart.input_shape).flops_by_array

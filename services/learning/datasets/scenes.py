@@ -46,7 +46,7 @@ class Scenes(Dataset):
     """
 
     kind: Literal["scenes"] = "scenes"
-    samples: int = Field(default=2000, ge=2, description="number of pictures, for training and testing together")
+    samples: int = Field(default=5000, ge=2, description="number of pictures, for training and testing together")
     side: int = Field(default=32, ge=16, multiple_of=8, description="side of a picture in pixels")
     max_shapes: int = Field(default=3, ge=1, le=16, description="largest number of shapes in a picture")
     classes: int = Field(default=3, ge=1, le=5, description="number of kinds of shapes")

@@ -7,6 +7,8 @@ resnet             residual network for small images
 bert_mini          encoder that predicts masked tokens
 gpt_mini           decoder that predicts the next token
 llama_mini_lora    low-rank adapters of a pre-trained decoder
+retinanet_mini     RetinaNet with a small residual backbone, for detection
+diffusion_mini     denoising diffusion model with a U-Net, for denoising
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -18,16 +20,19 @@ from pydantic import Field
 
 from services.learning.models.base import Model
 from services.learning.models.bert_mini import BertMini
+from services.learning.models.diffusion import DiffusionMini
 from services.learning.models.gpt_mini import GptMini
 from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.llama_mini_lora import LlamaMiniLora
 from services.learning.models.mlp import Mlp
 from services.learning.models.resnet import ResNet
+from services.learning.models.retinanet_mini import RetinaNetMini
 from services.learning.objectives import LossName
 
 AnyModel: TypeAlias = Annotated[
-    LinearModel | Mlp | LeNet5 | ResNet | BertMini | GptMini | LlamaMiniLora, Field(discriminator="kind")
+    LinearModel | Mlp | LeNet5 | ResNet | BertMini | GptMini | LlamaMiniLora | RetinaNetMini | DiffusionMini,
+    Field(discriminator="kind"),
 ]
 
 
@@ -44,6 +49,7 @@ def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
 __all__ = [
     "AnyModel",
     "BertMini",
+    "DiffusionMini",
     "GptMini",
     "LeNet5",
     "LinearModel",
@@ -51,5 +57,6 @@ __all__ = [
     "Mlp",
     "Model",
     "ResNet",
+    "RetinaNetMini",
     "model_kinds_for_loss",
 ]

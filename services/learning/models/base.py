@@ -9,10 +9,11 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
-from services.learning.datasets.base import LearningTask
+from services.learning.datasets.base import LearningTask, TrainTestData
 from services.learning.layout import ParameterLayout, VectorRange
 from services.learning.objectives import LossName
 from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
+from services.learning.sample_pictures import SamplePictures
 from services.schema.arrays import Array, HostArray, Vector, array_namespace
 from services.schema.component import ScenarioComponent
 
@@ -117,3 +118,10 @@ class Model(ScenarioComponent):
         Matrix products and convolutions count, with 2 operations per multiplication and addition. The order is that of
         the layout. A backward pass takes twice as many.
         """
+
+    def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures | None:  # noqa: ARG002 - most models have none
+        """Return pictures that show what the model does with these parameters; None if it has no pictures to show.
+
+        They are a pure function of the arguments.
+        """
+        return None

@@ -69,16 +69,17 @@ def test_offsets_are_zero_for_the_anchor_itself_and_decode_to_the_box() -> None:
 
 def test_anchors_are_ordered_by_level_row_column_and_size() -> None:
     """A model's outputs belong to anchors by their order alone."""
-    grid = AnchorGrid(strides=(2, 4), sides=((1, 2), (3,)))
+    grid = AnchorGrid(strides=(2, 4), sides=((1, 2), (3, 4)))
 
     boxes = grid.boxes(4)
 
-    assert len(boxes) == grid.count(4) == 4 * 2 + 1
+    assert len(boxes) == grid.count(4) == 2 * (4 + 1)
     assert boxes[0].tolist() == [0.5, 0.5, 1.5, 1.5]
     assert boxes[1].tolist() == [0, 0, 2, 2]
     assert boxes[2].tolist() == [2.5, 0.5, 3.5, 1.5]
     assert boxes[4].tolist() == [0.5, 2.5, 1.5, 3.5]
     assert boxes[8].tolist() == [0.5, 0.5, 3.5, 3.5]
+    assert boxes[9].tolist() == [0, 0, 4, 4]
 
 
 @pytest.mark.parametrize("side", [16, 24, 32, 64])

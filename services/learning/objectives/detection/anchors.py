@@ -20,17 +20,20 @@ class AnchorGrid(FrozenRecord):
     """
 
     strides: tuple[int, ...] = (4, 8)  # pixels between two places, by level
-    sides: tuple[tuple[float, ...], ...] = ((6, 8, 10), (12, 14, 16))  # in pixels, by level
+    sides: tuple[tuple[float, ...], ...] = ((6, 8, 10), (12, 14, 16))  # in pixels, by level; equally many per level
 
-    def anchors_per_place(self, level: int) -> int:
-        """Return the number of anchors that have the same centre."""
-        return len(self.sides[level])
+    @property
+    def anchors_per_place(self) -> int:
+        """Number of anchors that have the same centre."""
+        return len(self.sides[0])
+
+    def level_sides(self, image_side: int) -> tuple[int, ...]:
+        """Return the side of the grid of places of each level; the side of the image is a multiple of all strides."""
+        return tuple(image_side // stride for stride in self.strides)
 
     def count(self, image_side: int) -> int:
-        """Return the number of anchors of an image; its side is a multiple of all strides."""
-        return sum(
-            len(sides) * (image_side // stride) ** 2 for stride, sides in zip(self.strides, self.sides, strict=True)
-        )
+        """Return the number of anchors of an image."""
+        return self.anchors_per_place * sum(side**2 for side in self.level_sides(image_side))
 
     def boxes(self, image_side: int) -> HostArray:
         """Return the anchors of an image as boxes (left, top, right, bottom) in pixels, shape (anchors, 4).

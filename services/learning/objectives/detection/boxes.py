@@ -7,6 +7,7 @@ from math import log
 
 from services.schema.arrays import Array, array_namespace
 
+BOX_ENTRIES = 4  # left, top, right, bottom; or the offsets of a box
 MAX_LOG_SCALE = log(1000 / 16)  # limit of a predicted log scale, as in Detectron: exp cannot overflow
 
 

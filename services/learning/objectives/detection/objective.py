@@ -6,12 +6,10 @@ from typing import ClassVar
 from services.learning.objectives.base import Objective, QualityMetric
 from services.learning.objectives.detection.anchors import anchor_boxes
 from services.learning.objectives.detection.average_precision import mean_average_precision
-from services.learning.objectives.detection.boxes import encode_boxes
+from services.learning.objectives.detection.boxes import BOX_ENTRIES, encode_boxes
 from services.learning.objectives.detection.matching import AnchorMatches, match_anchors
 from services.learning.objectives.detection.predictions import predict_boxes
 from services.schema.arrays import Array, array_namespace
-
-BOX_ENTRIES = 4
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,7 @@ class Detection(Objective):
 
         The loss of an image is the sum of both losses over its anchors, divided by the number of anchors that stand for
         an object, at least one. Ignored anchors count in neither, anchors of the background only in the focal loss.
-        T.-Y. Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017; here each image has its own divisor, so
-        that the mean of a batch is the mean of its samples.
+        T.-Y. Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, section 4.1.
         """
         xp = array_namespace(outputs)
         anchors = xp.asarray(anchor_boxes(outputs.shape[1]), outputs.dtype)

@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 from services.learning.objectives.detection.anchors import anchor_boxes
-from services.learning.objectives.detection.boxes import decode_boxes, overlap_ratio
+from services.learning.objectives.detection.boxes import BOX_ENTRIES, decode_boxes, overlap_ratio
 from services.schema.arrays import Array, array_namespace
 
-BOX_ENTRIES = 4
 MIN_SCORE = 0.05  # predictions with a lower probability are dropped
 MAX_CANDIDATES = 64  # predictions per image before suppression
 MAX_SAME_OBJECT_OVERLAP = 0.5  # two boxes of one class with a larger overlap stand for the same object
