@@ -73,7 +73,7 @@ bench: $(ready) ## measure this machine: codec, predicted steps, start-up of eng
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
-bench-compute: $(torch_ready) ## compare time and memory of training steps with PyTorch [ARGS='--cases lenet5,resnet8 --write "my machine"']
+bench-compute: $(torch_ready) ## compare time and memory of training steps with PyTorch [ARGS='--threads 4 --write "my machine"']
 	$(torch_bin)/python -m benchmarks.compute $(ARGS)
 
 # gloo comes with PyTorch, which is installed only when asked for.

@@ -9,10 +9,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from benchmarks.compute.cases import CASES
 from benchmarks.compute.results import (
@@ -105,10 +107,10 @@ def _run_in_process(module: str, *arguments: str, threads: int) -> Any:
 
 
 def _version_sentence() -> str:
-    import torch  # noqa: PLC0415 - takes a second, and its version is needed for the page only
-
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"NumPy {np.__version__} with {blas['name']} {blas['version']}, PyTorch {torch.__version__}."
+    """Return the versions of NumPy, of its library for matrix products, with the kernels it chose, and of PyTorch."""
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    blas = ", ".join(f"{one['internal_api']} {one['version']}, kernels {one['architecture']}" for one in libraries)
+    return f"NumPy {np.__version__} ({blas}), PyTorch {version('torch')}."
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -116,7 +118,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cases", default="", help=f"comma-separated, of {', '.join(CASES)}; default: all")
     parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help=f"samples per row; at least {MIN_ROUNDS}")
     parser.add_argument(
-        "--threads", type=int, default=os.cpu_count() or 1, help="measured besides one thread; default: all cores"
+        "--threads", type=int, default=1, help="also measure with this number of threads; default: one thread only"
     )
     parser.add_argument("--write", metavar="MACHINE", help=f"also write {RESULTS_PAGE.name}, with this machine name")
     return parser.parse_args()

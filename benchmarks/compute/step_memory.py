@@ -19,7 +19,7 @@ from services.learning.models import LinearModel
 
 SMALL_CASE = ComputeCase(LinearModel(), batch=2)
 WARM_UP_STEPS = 3
-PEAK_STEPS = 20
+PEAK_STEPS = 100  # afterwards, the heap has the pieces that a step needs
 
 
 @dataclass(frozen=True)

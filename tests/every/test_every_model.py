@@ -240,6 +240,17 @@ def test_gradient_is_the_mean_of_the_gradients_of_single_samples(model: Model, t
 
 
 @every_model
+def test_outputs_of_a_sample_do_not_depend_on_the_other_samples_in_evaluation(model: Model, task: LearningTask) -> None:
+    """Test data are evaluated in batches of any size; layers with statistics of a batch take them from training."""
+    (x, _), calibration_x = samples(task, 5), samples(task, 20)[0][5:]
+    compute_outputs = model.create_output_function(task, model.init_parameters(task, 0, "float64"), calibration_x)
+
+    together, alone = compute_outputs(x), np.concatenate([compute_outputs(x[[i]]) for i in range(5)])
+
+    np.testing.assert_allclose(alone, together, rtol=1e-10, atol=1e-14)
+
+
+@every_model
 def test_empty_batch_gives_zero_loss_and_zero_gradient(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """The last batch of an epoch may have no samples for a rank; it still takes part in the sum."""
     x, y = map(device.to_device, samples(task, 0))

@@ -21,7 +21,8 @@ class Relu(ParameterFreeLayer):
     variance: VarianceRule = he_variance
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - the same in training and evaluation
-        return x.clip(0), lambda dy: dy * (x > 0)
+        y = x.clip(0)
+        return y, lambda dy: dy * (y > 0)  # the next layer keeps y anyway, and x can be freed
 
 
 @dataclass(frozen=True)

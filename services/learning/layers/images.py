@@ -64,7 +64,8 @@ class Flatten(ParameterFreeLayer):
     """Layer that converts images to rows of numbers: (C, H, W, B) → (B, C·H·W)."""
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
-        return x.reshape(prod(x.shape[:-1]), x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
+        shape = x.shape
+        return x.reshape(prod(shape[:-1]), shape[-1]).T, lambda dy: dy.T.reshape(shape)
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
         return LayerCost((prod(input_shape),), {})
@@ -75,7 +76,8 @@ class FlattenSamples(ParameterFreeLayer):
     """Layer that converts samples of any shape to rows of numbers: (B, …) → (B, I)."""
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
-        return x.reshape(len(x), prod(x.shape[1:])), lambda dy: dy.reshape(x.shape)
+        shape = x.shape
+        return x.reshape(len(x), prod(shape[1:])), lambda dy: dy.reshape(shape)
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
         return LayerCost((prod(input_shape),), {})

@@ -60,28 +60,31 @@ class BatchNorm2d(ScaledNorm):
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:
         weight, bias = (arrays[name][:, None] for name in self.parameter_shapes())
-        rows = x.reshape(self.channels, -1)
+        shape, rows = x.shape, x.reshape(self.channels, -1)
         centred, variance = self._centre(rows, context)
         inverse_deviation = (variance + EPSILON) ** -0.5
-        y = centred * (weight * inverse_deviation)
+        scale, count = weight * inverse_deviation, max(rows.shape[1], 1)
+        y = centred * scale
         y += bias
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            grad_rows = output_grad.reshape(self.channels, -1)
+            grad_rows = output_grad.reshape(centred.shape)
             bias_grad = _sum_rows(grad_rows)
             yield ArrayGradient(f"{self.name}.bias", bias_grad[:, 0])
             weight_grad = _multiply_and_sum_rows(grad_rows, centred) * inverse_deviation
             yield ArrayGradient(f"{self.name}.weight", weight_grad[:, 0])
             if not needs_input_grad:
                 return None
-            input_grad = grad_rows
-            if context.is_training:  # mean and variance depend on the input
-                input_grad = centred * (weight_grad * inverse_deviation / -max(rows.shape[1], 1))
-                input_grad -= bias_grad / max(rows.shape[1], 1)
-                input_grad += grad_rows
-            return (input_grad * (weight * inverse_deviation)).reshape(x.shape)
+            if not context.is_training:
+                return (grad_rows * scale).reshape(shape)
+            # Mean and variance depend on the input, too.
+            input_grad = centred * (weight_grad * inverse_deviation / -count)
+            input_grad += grad_rows
+            input_grad -= bias_grad / count
+            input_grad *= scale
+            return input_grad.reshape(shape)
 
-        return y.reshape(x.shape), backward
+        return y.reshape(shape), backward
 
     def _centre(self, rows: Array, context: PassContext) -> tuple[Array, Array]:
         """Return the rows of all channels without their means, and the variances, of shape (C, 1)."""
@@ -96,16 +99,6 @@ class BatchNorm2d(ScaledNorm):
         return centred, variance
 
 
-def _sum_rows(rows: Array) -> Array:
-    """Return the sum of each row, of shape (rows, 1), as a matrix product: faster than the method `sum`."""
-    return rows @ array_namespace(rows).ones((rows.shape[1], 1), rows.dtype)
-
-
-def _multiply_and_sum_rows(first: Array, second: Array) -> Array:
-    """Return the scalar product of each row of `first` with the same row of `second`, of shape (rows, 1)."""
-    return (first[:, None, :] @ second[:, :, None])[:, 0]
-
-
 @dataclass(frozen=True)
 class GroupNorm(ScaledNorm):
     """Group normalisation: each image is normalised over all pixels of each group of channels.
@@ -117,21 +110,47 @@ class GroupNorm(ScaledNorm):
     groups: int = 1  # divides the channels
 
     def forward(self, arrays: ParameterArrays, x: Array, context: PassContext) -> tuple[Array, BackwardPass]:  # noqa: ARG002 - the same in training and evaluation
-        weight, bias = (arrays[name][:, None, None, None] for name in self.parameter_shapes())
-        by_group = x.reshape(self.groups, prod(x.shape[:3]) // self.groups, x.shape[3])
-        centred = by_group - by_group.mean(axis=1, keepdims=True)
-        inverse_deviation = ((centred**2).mean(axis=1, keepdims=True) + EPSILON) ** -0.5
-        normalised = centred * inverse_deviation
+        channels, pixels, batch = self.channels // self.groups, prod(x.shape[1:3]), x.shape[3]
+        size, count = (self.groups, channels, pixels, batch), channels * pixels
+        weight, bias = (arrays[name].reshape(self.groups, channels, 1, 1) for name in self.parameter_shapes())
+        by_group = x.reshape(self.groups, count, batch)
+        centred = by_group - _sum_pixels(by_group) / count
+        variance = _sum_pixels(centred * centred) / count
+        inverse_deviation = ((variance + EPSILON) ** -0.5)[:, None]
+        scale, shape = weight * inverse_deviation, x.shape
+        y = centred.reshape(size) * scale
+        y += bias
 
         def backward(output_grad: Array, *, needs_input_grad: bool) -> GradientGenerator:
-            yield ArrayGradient(f"{self.name}.bias", output_grad.sum(axis=(1, 2, 3)))
-            products = output_grad * normalised.reshape(x.shape)
-            yield ArrayGradient(f"{self.name}.weight", products.sum(axis=(1, 2, 3)))
+            grad = output_grad.reshape(self.channels, pixels, batch)
+            grad_sums = _sum_pixels(grad).reshape(scale.shape)
+            yield ArrayGradient(f"{self.name}.bias", grad_sums.sum(axis=(2, 3)).reshape(self.channels))
+            products = _sum_pixels(grad * centred.reshape(grad.shape)).reshape(scale.shape)
+            weight_grad = (products * inverse_deviation).sum(axis=(2, 3))
+            yield ArrayGradient(f"{self.name}.weight", weight_grad.reshape(self.channels))
             if not needs_input_grad:
                 return None
-            grad = (output_grad * weight).reshape(by_group.shape)
-            slope = (grad * normalised).mean(axis=1, keepdims=True)
-            grad -= grad.mean(axis=1, keepdims=True) + normalised * slope
-            return (grad * inverse_deviation).reshape(x.shape)
+            # Mean and variance depend on the input, too.
+            slope = (products * scale).sum(axis=1) * inverse_deviation[:, 0] ** 2
+            input_grad = centred * (slope / -count)
+            input_grad -= (grad_sums * scale).sum(axis=1) / count
+            input_grad = input_grad.reshape(size)
+            input_grad += grad.reshape(size) * scale
+            return input_grad.reshape(shape)
 
-        return normalised.reshape(x.shape) * weight + bias, backward
+        return y.reshape(shape), backward
+
+
+def _sum_rows(rows: Array) -> Array:
+    """Return the sum of each row, of shape (rows, 1), as a matrix product: faster than the method `sum`."""
+    return rows @ array_namespace(rows).ones((rows.shape[1], 1), rows.dtype)
+
+
+def _multiply_and_sum_rows(first: Array, second: Array) -> Array:
+    """Return the scalar product of each row of `first` with the same row of `second`, of shape (rows, 1)."""
+    return (first[:, None, :] @ second[:, :, None])[:, 0]
+
+
+def _sum_pixels(images: Array) -> Array:
+    """Return sums over the second axis, (n, pixels, B) → (n, 1, B), as a matrix product: faster than `sum`."""
+    return array_namespace(images).ones((1, images.shape[1]), images.dtype) @ images

@@ -23,10 +23,10 @@ class AveragePool(ParameterFreeLayer):
     kernel: int = 2
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - the same in training and evaluation
-        area, pixel_slices = self.kernel**2, list(self._window.pixel_slices(x.shape))
+        area, shape, pixel_slices = self.kernel**2, x.shape, list(self._window.pixel_slices(x.shape))
 
         def input_grad(dy: Array) -> Array:
-            shares, dx = dy / area, array_namespace(x).zeros_like(x)
+            shares, dx = dy / area, array_namespace(dy).zeros(shape, dy.dtype)
             for pixel in pixel_slices:
                 dx[pixel] = shares
             return dx
@@ -56,7 +56,7 @@ class MaxPool2d(ParameterFreeLayer):
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
         xp, padded = array_namespace(x), self._window.pad(x, -inf)
-        first, *others = self._window.pixel_slices(x.shape)
+        padded_shape, (first, *others) = padded.shape, self._window.pixel_slices(x.shape)
         maximum = padded[first].copy()
         pixel_numbers = xp.zeros(maximum.shape, "int16")
         for number, pixel in enumerate(others, start=1):
@@ -66,7 +66,7 @@ class MaxPool2d(ParameterFreeLayer):
             xp.maximum(maximum, candidate, out=maximum)
 
         def input_grad(dy: Array) -> Array:
-            dx = xp.zeros(padded.shape, dy.dtype)
+            dx = xp.zeros(padded_shape, dy.dtype)
             for number, pixel in enumerate((first, *others)):
                 dx[pixel] += dy * (pixel_numbers == number)
             return self._window.remove_padding(dx)
@@ -86,10 +86,11 @@ class GlobalAveragePool(ParameterFreeLayer):
     """Layer that takes the mean of each channel of an image: (C, H, W, B) → (B, C)."""
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - see above
-        xp, (_, height, width, _) = array_namespace(x), x.shape
+        shape = x.shape
 
         def input_grad(dy: Array) -> Array:
-            return xp.broadcast_to((dy.T / (height * width))[:, None, None, :], x.shape)
+            shares = dy.T / (shape[1] * shape[2])
+            return array_namespace(dy).broadcast_to(shares[:, None, None, :], shape)
 
         return x.mean(axis=(1, 2)).T, input_grad
 
