@@ -153,7 +153,7 @@ def plant_in_sgd(change: Callable[[Vector], Vector], monkeypatch: pytest.MonkeyP
     """Plant a violation in the update rule of SGD."""
     update_params = Sgd.update_params
     monkeypatch.setattr(
-        Sgd, "update_params", lambda self, params, grad, state: update_params(self, params, change(grad), state)
+        Sgd, "update_params", lambda self, params, grad, *rest: update_params(self, params, change(grad), *rest)
     )
 
 
