@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,11 +31,6 @@ class FileSamples:
     sample_type: np.dtype[Any]
     targets: HostArray  # classes (n,), or values of a regression (n, outputs)
     read_chunks: Callable[[], Iterator[HostArray]]  # consecutive samples; together all samples of the file
-
-    @property
-    def sample_bytes(self) -> int:
-        """Size of a sample in bytes."""
-        return prod(self.sample_shape) * self.sample_type.itemsize
 
     @property
     def is_classification(self) -> bool:

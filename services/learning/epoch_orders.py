@@ -15,7 +15,7 @@ from pydantic import Field
 from services.schema.component import ScenarioComponent
 
 SampleIndices: TypeAlias = npt.NDArray[np.int64]  # shape (n,), indices into the training samples
-SHORT_PERMUTATION = 65_536  # numbers
+SHORT_PERMUTATION = 16_384  # numbers
 Seeds: TypeAlias = tuple[int, ...]  # of one order: seed of the trial, epoch, and further numbers that are not 0
 
 
@@ -88,7 +88,7 @@ def _draw_permutation(sample_count: int, seeds: Seeds) -> SampleIndices:
 # Of long permutations, the current epoch and those of faster or slower workers in the same process are kept. Short ones
 # are those of blocks and of parts of single workers.
 _draw_long_permutation = lru_cache(maxsize=4)(_draw_permutation)
-_draw_short_permutation = lru_cache(maxsize=128)(_draw_permutation)
+_draw_short_permutation = lru_cache(maxsize=64)(_draw_permutation)
 
 
 @lru_cache(maxsize=4)

@@ -1,11 +1,13 @@
 """Examples and tables of the documentation agree with the code."""
 
+import json
 import re
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from compose.scenario_files.load import load_scenario
 from compose.scenario_files.yaml_document import parse_yaml
@@ -14,7 +16,10 @@ from services.cluster.device_profiles import RELATIVE_THROUGHPUT
 from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
+from services.learning.datasets.files import AnyFileDataset
+from services.learning.partitions import AnyPartition
 from services.plan import make_plan
+from services.scenario.workload import Workload
 from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
 
 BASE = """
@@ -76,3 +81,25 @@ def test_the_readme_states_the_limits_of_a_scenario(pytestconfig: pytest.Config)
     )
 
     assert text in (pytestconfig.rootpath / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_data_example_is_a_valid_part_of_a_workload(pytestconfig: pytest.Config) -> None:
+    """A user copies an example and changes the path."""
+    page = (pytestconfig.rootpath / "docs" / "data.md").read_text(encoding="utf-8")
+    examples = [parse_yaml(text, "docs/data.md").data for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    adapters = {key: TypeAdapter(field) for key, field in get_type_hints(Workload, include_extras=True).items()}
+
+    assert {key for example in examples for key in example} == {"dataset", "order", "partition"}
+    for example in examples:
+        for key, value in example.items():
+            assert adapters[key].validate_json(json.dumps(value), strict=True).kind == value["kind"]
+
+
+def test_the_data_page_has_a_row_for_every_format_and_partition(pytestconfig: pytest.Config) -> None:
+    """A user who chooses a format must see all of them."""
+    page = (pytestconfig.rootpath / "docs" / "data.md").read_text(encoding="utf-8")
+    formats = [kind.model_fields["kind"].default for kind in get_args(AnyFileDataset)]
+    partitions = [kind.model_fields["kind"].default for kind in get_args(get_args(AnyPartition)[0])]
+
+    assert [kind for kind in formats if f"| `{kind}` |" not in page] == []
+    assert [kind for kind in partitions if f"{{kind: {kind}" not in page] == []
