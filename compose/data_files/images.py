@@ -40,7 +40,7 @@ def prepare_images(dataset: ImageFolder, folder: Path) -> PreparedArrays:
     pictures = {key: _list_pictures(key, file) for key, file in dataset.data_files()}
     class_names = sorted({picture.class_name for picture in pictures["path"]})
     check_class_count("path", path_for_messages(Path(dataset.path.file)), len(class_names))
-    size = dataset.size or _size_of_first(dataset, pictures["path"][0].path)
+    size = dataset.size or _size_of_first(dataset, min(pictures["path"]).path)
     shape = (3 if dataset.colour == "rgb" else 1, *size)
     samples = {}
     for key, of_file in pictures.items():
@@ -58,7 +58,10 @@ def prepare_images(dataset: ImageFolder, folder: Path) -> PreparedArrays:
 
 
 def _list_pictures(key: str, file: DataFile) -> list[Picture]:
-    """Return all files in the sub-folders of a folder, in the order of classes and names."""
+    """Return all files in the sub-folders of a folder, in a random order that depends only on their number.
+
+    So neighbours in the prepared arrays are of different classes, and parts of the arrays have all classes.
+    """
     root = Path(file.file)
     name = path_for_messages(root)
     if not is_folder(key, root):
@@ -72,7 +75,7 @@ def _list_pictures(key: str, file: DataFile) -> list[Picture]:
         pictures.append(Picture(path, parts[0]))
     if not pictures:
         raise DataFileError(key, f"{name}: the folder has no pictures in sub-folders")
-    return pictures
+    return [pictures[number] for number in np.random.default_rng(0).permutation(len(pictures))]
 
 
 def _check_classes(key: str, pictures: Sequence[Picture], class_names: Sequence[str]) -> None:

@@ -81,6 +81,8 @@ def _convert_to_cases(sweep: dict[str, Any], name: str, axis: Any) -> list[dict[
     cases = axis.get("cases") if isinstance(axis, dict) else None
     if isinstance(cases, dict):
         return [case for case in cases.values() if isinstance(case, dict)]
+    if isinstance(axis, dict) and not axis.keys() <= {"values", "paths"}:
+        return []  # the check of the sweep rejects other keys
     values = axis.get("values") if isinstance(axis, dict) else axis
     paths = (axis.get("paths") if isinstance(axis, dict) else None) or [name]
     keys = [".".join((*DATASET_PATH, key)) for key in FILE_KEYS]

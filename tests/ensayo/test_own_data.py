@@ -38,6 +38,7 @@ def summary_of(run_folder: Path) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.slow_where(engine=["local"])
 @pytest.mark.parametrize("engine", ["simulated", "local"])
 def test_a_run_is_reported_on_another_machine(folder: Path, tmp_path: Path, engine: str) -> None:
     """A run folder has no references to the file, nor to the prepared data."""

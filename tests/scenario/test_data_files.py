@@ -481,9 +481,23 @@ def test_a_sweep_over_whole_datasets_and_cases_resolves_their_files(folder: Path
     by_values = load(folder, a, sweep={"workload.dataset": [a, {"kind": "diabetes"}]}).trials()
     by_cases = load(folder, a, sweep={"data": {"cases": cases}}).trials()
 
-    for trials in (by_values, by_cases):
+    by_paths = load(
+        folder, a, sweep={"data": {"paths": ["workload.dataset"], "values": [a, {"kind": "diabetes"}]}}
+    ).trials()
+
+    for trials in (by_values, by_cases, by_paths):
         assert [trial.scenario.workload.dataset.describe().train_samples for trial in trials] == [8, 354]
     assert [trial.labels["data"] for trial in by_cases] == ["one", "other"]
+
+
+def test_a_sweep_with_a_wrong_key_is_rejected(folder: Path) -> None:
+    """Resolving files must not hide other mistakes."""
+    (folder / "data/a.csv").write_text(CSV)
+    keys = {"kind": "csv", "path": "data/a.csv", "target": "price"}
+
+    message = error_of(folder, keys, sweep={"workload.dataset.path": {"values": ["data/a.csv"], "label": "x"}})
+
+    assert message.startswith("sweep.workload.dataset.path.label: unknown key; allowed keys are paths, values, cases")
 
 
 def test_a_broken_file_of_a_sweep_is_reported_at_the_sweep(folder: Path) -> None:

@@ -119,7 +119,8 @@ def _small_images(folder: Path) -> SmallFile:
     pixels = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3), dtype=np.uint8)
     labels = np.sort(_classes(30, 3))  # in the order of the folders
     write_images(folder / "pictures", pixels, labels)
-    return SmallFile({"kind": "images", "path": "pictures"}, pixels.transpose(0, 3, 1, 2) / 255, labels)
+    order = np.random.default_rng(0).permutation(30)  # in which pictures are stored
+    return SmallFile({"kind": "images", "path": "pictures"}, pixels.transpose(0, 3, 1, 2)[order] / 255, labels[order])
 
 
 SMALL_FILES: dict[str, Callable[[Path], SmallFile]] = {
