@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from perfect_model import perfect_perplexity
+from perfect_model import perfect_masked_perplexity, perfect_perplexity
 
 from services.learning.datasets import Grammar
 from services.learning.datasets.sentences import (
@@ -21,6 +21,8 @@ from services.learning.datasets.sentences import (
     VOCABULARY,
     create_sentence_source,
 )
+from services.learning.models import BertMini
+from services.learning.randomness import DEFAULT_RANDOMNESS
 from services.learning.tokens import MASK_TOKEN
 from services.schema.arrays import HostArray
 
@@ -108,6 +110,17 @@ def test_the_entropy_is_the_mean_negative_log_probability_of_drawn_tokens(shift:
 def test_a_perfect_model_has_the_documented_perplexity(shift: float, perplexity: float) -> None:
     """docs/workloads.md states it beside the targets."""
     assert np.exp(create_sentence_source(shift).entropy_per_token(33)) == pytest.approx(perplexity, abs=5e-4)
+
+
+def test_a_perfect_model_of_masked_tokens_has_the_documented_perplexity() -> None:
+    """docs/workloads.md states 1.7: context on both sides makes tokens more certain than context on one side."""
+    data = Grammar(objective="masked_token").load("float32")
+    x = data.test_x[:200]
+    inputs, targets = BertMini().draw_inputs_and_targets(data.task, x, x, DEFAULT_RANDOMNESS)
+
+    perplexity = perfect_masked_perplexity(create_sentence_source(0), inputs, targets)
+
+    assert perplexity == pytest.approx(1.7, abs=0.05)
 
 
 def test_a_model_of_pairs_of_tokens_is_far_from_perfect(sequences: HostArray) -> None:

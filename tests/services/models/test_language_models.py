@@ -170,6 +170,22 @@ def test_only_the_factors_of_the_listed_projections_are_parameters(model: LlamaM
     assert {name.split(".")[-2] for name, _ in layout.arrays} == set(model.targets)
 
 
+@pytest.mark.parametrize(
+    ("model", "task", "parameters"),
+    [
+        (BertMini(), MASKED.model_copy(update={"inputs": (32,)}), 112_624),
+        (GptMini(), NEXT, 108_288),
+        (LlamaMiniLora(), NEXT, 7_168),
+    ],
+    ids=["bert_mini", "gpt_mini", "llama_mini_lora"],
+)
+def test_default_models_have_the_documented_sizes(
+    model: BertMini | GptMini | LlamaMiniLora, task: LearningTask, parameters: int
+) -> None:
+    """docs/workloads.md states them, and messages have these sizes."""
+    assert model.parameter_layout(task).parameter_count == parameters
+
+
 def test_operations_of_frozen_arrays_count_at_adapters() -> None:
     """A gradient of an adapter is complete only after the operations of the frozen arrays behind it."""
     flops = LlamaMiniLora(rank=1, targets=("query", "down")).forward_flops(NEXT)
