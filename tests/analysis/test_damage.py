@@ -84,7 +84,7 @@ def schedule_of_another_version(trial: TrialFolder) -> None:
 def target_of_another_version(trial: TrialFolder) -> None:
     """A metric that this version does not know."""
     plan = json.loads(trial.plan_path.read_text())
-    trial.plan_path.write_text(json.dumps(plan | {"target": {"metric": "perplexity", "at_most": 20}}))
+    trial.plan_path.write_text(json.dumps(plan | {"target": {"metric": "bleu", "at_most": 20}}))
 
 
 def prediction_of_another_version(trial: TrialFolder) -> None:

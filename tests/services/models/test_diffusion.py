@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.learning.datasets import Digits, LearningTask
+from services.learning.datasets import Digits, LearningTask, TrainTestData
 from services.learning.models import DiffusionMini
 from services.learning.models.diffusion.noise_schedule import add_noise, signal_shares
 from services.learning.models.diffusion.sampling import generate_images
@@ -117,7 +117,23 @@ def test_sample_pictures_are_a_pure_function_of_the_parameters() -> None:
 
     first, second = (MODEL.create_sample_pictures(data, params) for _ in range(2))
 
+    assert first
+    assert second
     assert first.content == "generated"
     assert first.class_numbers == (*range(10),) * 4
     assert first.levels.shape == (40, 1, 8, 8)
     np.testing.assert_array_equal(first.levels, second.levels)
+
+
+def test_fewer_pictures_of_large_images_are_generated() -> None:
+    """Nodes must end soon after the training; the pictures must not make them late."""
+    x = np.zeros((1, 1, 64, 64), "float32")
+    task = LearningTask(inputs=(1, 64, 64), outputs=10, loss="denoising")
+    data, large = TrainTestData(x, np.zeros(1, int), x, np.zeros(1, int), task), DiffusionMini(width=24)
+
+    pictures = large.create_sample_pictures(data, large.init_parameters(task, 0, "float32"))
+    none = DiffusionMini(width=256).create_sample_pictures(data, np.zeros(1))
+
+    assert pictures
+    assert pictures.class_numbers == (0,)
+    assert none is None

@@ -18,7 +18,8 @@ from services.schema.arrays import Array, HostArray, array_namespace
 
 IMAGE_AXES = 3  # channels, rows, columns
 SAMPLES_PER_CLASS = 4  # generated pictures of each class
-SAMPLING_STEPS = 50  # of the generation; more steps change the pictures little
+SAMPLING_STEPS = 25  # of the generation; more steps change the pictures little
+MAX_SAMPLING_FLOPS = 2e10  # about a second; fewer pictures of large images are generated, because nodes must end soon
 
 
 class DiffusionMini(NetworkModel):
@@ -64,11 +65,15 @@ class DiffusionMini(NetworkModel):
         flops = super().forward_flops(learning_task)
         return {name: flops[name] for name in self.parameter_layout(learning_task).vector_ranges if name in flops}
 
-    def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures:
-        """Return generated pictures, `SAMPLES_PER_CLASS` of each class."""
-        classes = np.tile(np.arange(data.task.outputs), SAMPLES_PER_CLASS)
+    def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures | None:
+        """Return generated pictures, up to `SAMPLES_PER_CLASS` of each class; None if one would take too long."""
+        picture_flops = SAMPLING_STEPS * sum(self.forward_flops(data.task).values())
+        count = min(SAMPLES_PER_CLASS * data.task.outputs, int(MAX_SAMPLING_FLOPS / picture_flops))
+        if count == 0:
+            return None
+        classes = np.arange(count) % data.task.outputs
         generator = DEFAULT_RANDOMNESS.create_generator(params)
         noise = generator.standard_normal((len(classes), *data.task.inputs), params.dtype)
         predict_noise = self.create_output_function(data.task, params, data.train_x)
-        pictures = generate_images(predict_noise, noise, classes, self.steps, min(SAMPLING_STEPS, self.steps))
+        pictures = generate_images(predict_noise, noise, classes, self.steps, SAMPLING_STEPS)
         return SamplePictures("generated", pixel_levels((pictures + 1) / 2), tuple(classes.tolist()))
