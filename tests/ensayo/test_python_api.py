@@ -220,7 +220,7 @@ def test_a_plot_is_the_figure_of_the_report(finished_run: FinishedRunResult, nam
 
 def test_an_unknown_figure_is_an_error_that_lists_the_figures(finished_run: FinishedRunResult) -> None:
     with pytest.raises(
-        ensayo.UserError, match=r"^there is no figure 'speed'; the figures are time_to_target, .*staleness$"
+        ensayo.UserError, match=r"^there is no figure 'speed'; the figures are time_to_target, .*worker_data$"
     ):
         finished_run.plot("speed")
 
