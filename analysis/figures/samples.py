@@ -25,14 +25,14 @@ TRUE_COLOUR = "#ffffff"
 CAPTIONS = {
     "generated": (
         "Pictures that the model of each trial generated from the same noise with its final parameters; one column per "
-        "class that was asked for. Only the first repeat on the most workers of each strategy is shown."
+        "class that was asked for. Only the first finished repeat on the most workers of each strategy is shown."
     ),
     "detected": (
         "The first test pictures, with the objects that the model of each trial detects with its final parameters. "
         "White, dashed: true boxes. Coloured: predicted boxes with a probability of at least 0.5; the number is the "
         "class, the colour stands for the class. A predicted box is right if it overlaps a true box of its class by at "
-        "least 0.5 (intersection over union), each true box once. Only the first repeat on the most workers of each "
-        "strategy is shown."
+        "least 0.5 (intersection over union), each true box once. Only the first finished repeat on the most workers "
+        "of each strategy is shown."
     ),
 }
 
@@ -65,7 +65,10 @@ def draw_sample_pictures(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _choose_shown_trials(run: AnalysedRun) -> list[ShownTrial]:
-    """Return the first finished trial of each strategy on its largest number of workers, if it has pictures."""
+    """Return the first finished trial of each strategy on its largest number of workers, if it has pictures.
+
+    All have pictures of one content, that of the first trial: a sweep may contain several models.
+    """
     pairs = zip(run.table.trials, run.summary.trials, strict=True)
     finished = [
         ShownTrial(result, trial.sample_pictures)
@@ -75,7 +78,8 @@ def _choose_shown_trials(run: AnalysedRun) -> list[ShownTrial]:
     by_strategy: dict[str, ShownTrial] = {}
     for shown in sorted(finished, key=lambda shown: (-shown.result.workers, shown.result.repeat)):
         by_strategy.setdefault(shown.result.strategy, shown)
-    return list(by_strategy.values())[:MAX_SHOWN_TRIALS]
+    trials = list(by_strategy.values())
+    return [trial for trial in trials if trial.pictures.content == trials[0].pictures.content][:MAX_SHOWN_TRIALS]
 
 
 def _figure_title(shown: Sequence[ShownTrial]) -> str:

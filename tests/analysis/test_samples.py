@@ -23,16 +23,16 @@ Draw = Callable[..., CaptionedFigure | None]
 
 @pytest.fixture
 def draw(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Draw:
-    """Draw the figure of a run whose ring trial on two workers has logged these pictures."""
+    """Draw the figure of a run whose trials of ring and ps_bsp on two workers have logged these pictures."""
 
-    def drawn(pictures: SamplePictures | None, strategy: str = "ring", **finished: bool) -> CaptionedFigure | None:
+    def drawn(*pictures: SamplePictures, has_failed: bool = False) -> CaptionedFigure | None:
         folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2))
-        for trial in folder.trial_folders:
-            if pictures and f"-{strategy}-w2" in trial.path.name:
-                with trial.log_path("coordinator").open("a") as log:
-                    log.write(line("sample_pictures", pictures.to_log_value(), 300.0) + "\n")
+        trials_on_two = [trial for trial in folder.trial_folders if "-w2-" in trial.path.name]
+        for trial, pictures_of_trial in zip(trials_on_two, pictures, strict=False):
+            with trial.log_path("coordinator").open("a") as log:
+                log.write(line("sample_pictures", pictures_of_trial.to_log_value(), 300.0) + "\n")
         table, summary = analyse_run(folder)
-        trials = tuple(replace(trial, status="failed") if finished else trial for trial in summary.trials)
+        trials = tuple(replace(trial, status="failed") if has_failed else trial for trial in summary.trials)
         return FIGURES["samples"].draw(AnalysedRun(table, replace(summary, trials=trials)))
 
     return drawn
@@ -44,12 +44,12 @@ def detected(*boxes: tuple[PictureBox, ...]) -> SamplePictures:
 
 def test_runs_without_pictures_have_no_figure(draw: Draw) -> None:
     """Most models have no pictures to show."""
-    assert draw(None) is None
+    assert draw() is None
 
 
 def test_trials_that_did_not_finish_are_not_shown(draw: Draw) -> None:
     """Their model is not the result of the training that the report is about."""
-    assert draw(detected((TRUE, RIGHT)), failed=True) is None
+    assert draw(detected((TRUE, RIGHT)), has_failed=True) is None
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,24 @@ def test_generated_pictures_are_shown_in_columns_by_class_and_as_data(draw: Draw
         np.testing.assert_allclose(shown, levels[number, 0] / MAX_LEVEL)
     np.testing.assert_allclose(drawing.data["value"], levels.reshape(-1) / MAX_LEVEL)
     assert drawing.data["class"].tolist() == np.repeat([0, 1, 0, 1], 4).tolist()
+
+
+def test_trials_are_shown_one_below_the_other(draw: Draw) -> None:
+    """The reader compares strategies by what their models do."""
+    drawing = draw(detected((TRUE, RIGHT)), detected((TRUE,)))
+
+    assert drawing
+    assert [axes.get_title().split(":")[0][4:] for axes in drawing.figure.axes] == ["ring-w2-r0", "ps_bsp-w2-r0"]
+    assert drawing.data["trial"].nunique() == 2
+
+
+def test_only_pictures_of_one_content_are_shown(draw: Draw) -> None:
+    """A sweep may contain several models; one caption and one table fit only one content."""
+    drawing = draw(detected((TRUE, RIGHT)), SamplePictures("generated", PICTURE, (0, 1)))
+
+    assert drawing
+    assert drawing.data["trial"].nunique() == 1
+    assert len(drawing.figure.axes) == 1
 
 
 def test_damaged_pictures_are_reported_as_damage(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> None:
