@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from benchmarks.compute.torch_models.transformer import AddedPositions, FeedForward, build_attention
+from benchmarks.compute.torch_transformer import AddedPositions, FeedForward, build_attention
 from services.learning.datasets import LearningTask
 from services.learning.models import GptMini
 from services.learning.models.transformer import HIDDEN_RATIO

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from benchmarks.compute.torch_models.transformer import Attention, GatedFeedForward, LoraLinear
+from benchmarks.compute.torch_transformer import Attention, GatedFeedForward, LoraLinear
 from services.learning.datasets import LearningTask
 from services.learning.layers.sequences.normalisation import EPSILON
 from services.learning.models import LlamaMiniLora
