@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from benchmarks.compute.torch_models import retinanet_mini as torch_pyramid  # noqa: E402
-from benchmarks.compute.torch_models.transformer import (  # noqa: E402
+from benchmarks.compute.torch_transformer import (  # noqa: E402
     AddedPositions,
     Attention,
     GatedFeedForward,
