@@ -15,13 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from benchmarks.compute.torch_models import retinanet_mini as torch_pyramid  # noqa: E402
+from benchmarks.compute.torch_training import flatten_gradients, load_parameters  # noqa: E402
 from benchmarks.compute.torch_transformer import (  # noqa: E402
     AddedPositions,
     Attention,
     GatedFeedForward,
     LoraLinear,
 )
-from benchmarks.compute.torch_training import flatten_gradients, load_parameters  # noqa: E402
 from services.learning.layers.activations import Gelu, Relu, Silu, Tanh  # noqa: E402
 from services.learning.layers.base import Layer, PassContext  # noqa: E402
 from services.learning.layers.chain import Chain  # noqa: E402
