@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, get_args
 import pytest
 from guarded_arrays import GuardedDevice
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from compose.engines import create_engine
 from compose.engines.containers.engine import DockerEngine
@@ -98,6 +99,13 @@ def has_values(item: pytest.Item, values: Mapping[str, Sequence[Any]]) -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--rewrite`, which writes the files of expected texts beside their inputs again, for review."""
     parser.addoption("--rewrite", action="store_true", help="write expected texts anew")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """Compute on one thread, because several processes run tests at the same time."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="session")

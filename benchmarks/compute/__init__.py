@@ -1,7 +1,7 @@
 """Benchmark of training steps against PyTorch on the same host (`make bench-compute`).
 
 cases            the measured models, each with dataset, batch and optimiser
-torch_models     the same models in PyTorch, one file per kind of model; torch_detection, torch_transformer: shared parts
+torch_models     the same models in PyTorch, one file per kind; torch_detection and torch_transformer: shared parts
 training         training loops of Ensayo and of PyTorch
 step_times       seconds per step of both, in one process
 step_memory      peak memory of one of both, in a process of its own
