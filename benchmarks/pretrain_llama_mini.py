@@ -13,7 +13,7 @@ import numpy as np
 
 from services.learning.data_order import DataOrder
 from services.learning.datasets import Grammar, LearningTask, TrainTestData
-from services.learning.datasets.sentences import create_sentence_source
+from services.learning.datasets.language.sentences import create_sentence_source
 from services.learning.evaluation import evaluate_model
 from services.learning.layers.base import Layer
 from services.learning.layers.dense import Dense

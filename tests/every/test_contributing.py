@@ -72,7 +72,7 @@ def run(project: Path, *command: str) -> str:
 def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -> None:
     """A page whose code is not executed is out of date after the next change of an interface."""
     families = [part for part in TEST_ID_BY_PART if part != "figure"]
-    files = [*(f"tests/every/test_every_{family}.py" for family in families), "tests/analysis/test_figures.py"]
+    files = [*(f"tests/every/test_every_{family}.py" for family in families), "tests/analysis/figures/test_figures.py"]
     selected_tests = " or ".join([*TEST_ID_BY_PART.values(), "table"])
 
     output = run(extended, "-m", "pytest", "-q", "-rp", "-p", "no:cacheprovider", "-k", selected_tests, *files)

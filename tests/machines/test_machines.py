@@ -32,7 +32,7 @@ from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
 from services.strategies.switching.rules import NeverRule
 
-SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+SCRIPTS = sorted(Path(__file__).parent.glob("*/*.txt"))  # one folder per machine
 SYNCHRONY = {
     "bsp": Bsp(),
     "asp": Asp(),
@@ -168,10 +168,10 @@ def _value(text: str) -> Any:
 
 def test_scripts_exist_for_every_machine() -> None:
     """Without this check a runner that finds no script would pass without testing anything."""
-    assert {path.stem.partition("_")[0] for path in SCRIPTS} == {"shard", "run", "switch"}
+    assert {path.parent.name for path in SCRIPTS} == CONSTRUCTORS.keys()
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}_{path.stem}")
 def test_machine_produces_the_outputs_of_its_script(path: Path, pytestconfig: pytest.Config) -> None:
     """A script reads as a sequence of messages, so a reader can spot a wrong reply without knowing the code."""
     script = path.read_text(encoding="utf-8")

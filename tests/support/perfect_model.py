@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from services.learning.datasets.token_source import TokenSource
+from services.learning.datasets.language.token_source import TokenSource
 from services.learning.tokens import IGNORED_TARGET, MASK_TOKEN
 from services.schema.arrays import HostArray
 

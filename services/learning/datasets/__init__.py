@@ -9,7 +9,7 @@ grammar                 prediction of tokens of an artificial language, generate
 idx, cifar10, npz, csv, parquet, text, images    data in files of the user, see `files`
 
 `AnyDataset` is the registry: each member of this union can be named in a scenario by its `kind`.
-The real datasets are small files in this folder; `README.md` states their sources.
+The real datasets are small files in the folder `stored`; its `README.md` states their sources.
 """
 
 from typing import Annotated, TypeAlias
@@ -20,7 +20,7 @@ from services.learning.datasets.base import Dataset, DatasetDescription, DataSou
 from services.learning.datasets.diabetes import Diabetes
 from services.learning.datasets.digits import Digits
 from services.learning.datasets.files import AnyFileDataset
-from services.learning.datasets.grammar import Grammar
+from services.learning.datasets.language.grammar import Grammar
 from services.learning.datasets.linnerud import Linnerud
 from services.learning.datasets.prepared import PreparedDataset
 from services.learning.datasets.scenes import Scenes

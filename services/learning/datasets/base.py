@@ -97,7 +97,7 @@ class Dataset(DataSource):
 def read_stored_arrays(dataset_name: str) -> dict[str, HostArray]:
     """Return the arrays of a dataset from its stored file, by name.
 
-    The file is `<dataset_name>.npz` in the folder services/learning/datasets.
+    The file is `<dataset_name>.npz` in the folder services/learning/datasets/stored.
     """
-    with np.load(Path(__file__).with_name(f"{dataset_name}.npz")) as file:
+    with np.load(Path(__file__).parent / "stored" / f"{dataset_name}.npz") as file:
         return dict(file)

@@ -8,7 +8,7 @@ import pytest
 from perfect_model import perfect_masked_perplexity, perfect_perplexity
 
 from services.learning.datasets import Grammar
-from services.learning.datasets.sentences import (
+from services.learning.datasets.language.sentences import (
     FIRST_ADJECTIVE,
     FIRST_DETERMINER,
     FIRST_NOUN,

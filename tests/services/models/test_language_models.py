@@ -5,7 +5,7 @@ import pytest
 from perfect_model import perfect_perplexity
 
 from services.learning.datasets import Grammar, LearningTask, TrainTestData
-from services.learning.datasets.sentences import create_sentence_source
+from services.learning.datasets.language.sentences import create_sentence_source
 from services.learning.evaluation import evaluate_model
 from services.learning.models import BertMini, GptMini, LlamaMiniLora
 from services.learning.models.llama_mini import BASE_FILE, read_base_arrays

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from services.learning.datasets.token_source import Continuation, State, TokenSource, build_token_source
+from services.learning.datasets.language.token_source import Continuation, State, TokenSource, build_token_source
 from services.learning.tokens import MASK_TOKEN
 from services.schema.arrays import HostArray
 

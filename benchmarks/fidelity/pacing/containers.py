@@ -10,8 +10,8 @@ import docker
 from docker.errors import DockerException
 from docker.models.containers import Container
 
-from benchmarks.fidelity import pacing_program
-from benchmarks.fidelity.pacing_program import PacingTask
+from benchmarks.fidelity.pacing import program
+from benchmarks.fidelity.pacing.program import PacingTask
 from compose.engines.containers.compose_file import compose_file_cpu_quota
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
@@ -23,7 +23,7 @@ CPU_QUOTA_CORES = 1.0  # default quota of a node
 
 
 def run_pacing_workers(image_tag: str, tasks: list[PacingTask]) -> list[Mapping[str, Any]]:
-    """Run `benchmarks.fidelity.pacing_program` in a container per worker and return the results by rank.
+    """Run `benchmarks.fidelity.pacing.program` in a container per worker and return the results by rank.
 
     All containers are removed at the end.
 
@@ -56,7 +56,7 @@ def _start_container(
         image_tag,
         [*map(str, arguments)],
         # The source is passed as an argument, since the image of the nodes does not contain the benchmarks.
-        entrypoint=["python", "-c", inspect.getsource(pacing_program)],
+        entrypoint=["python", "-c", inspect.getsource(program)],
         detach=True,
         network_mode="none" if network_container is None else f"container:{network_container}",
         environment=dict(NODE_ENVIRONMENT),

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from services.learning.datasets.base import Dataset, LearningTask, TrainTestData
-from services.learning.datasets.sentences import VOCABULARY, create_sentence_source
+from services.learning.datasets.language.sentences import VOCABULARY, create_sentence_source
 from services.learning.datasets.split import random_split
 from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.limits import MAX_GENERATED_NUMBERS

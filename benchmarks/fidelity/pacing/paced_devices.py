@@ -4,8 +4,8 @@ from collections import defaultdict
 from statistics import fmean, quantiles
 from typing import NamedTuple
 
-from benchmarks.fidelity.pacing_containers import run_pacing_workers
-from benchmarks.fidelity.pacing_program import PacingTask
+from benchmarks.fidelity.pacing.containers import run_pacing_workers
+from benchmarks.fidelity.pacing.program import PacingTask
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from compose.engines.containers.engine import DockerEngine
 

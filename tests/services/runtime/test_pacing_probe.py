@@ -10,7 +10,7 @@ def test_workers_synchronise_after_every_step_and_report_its_duration() -> None:
 
     A step makes up only for the lateness of the step before.
     """
-    command = [sys.executable, "-m", "benchmarks.fidelity.pacing_program"]
+    command = [sys.executable, "-m", "benchmarks.fidelity.pacing.program"]
     processes = [
         subprocess.Popen([*command, str(rank), "2", "20", "0.0005", "0.01"], stdout=subprocess.PIPE) for rank in (0, 1)
     ]
