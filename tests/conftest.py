@@ -77,7 +77,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
             item.add_marker(pytest.mark.slow)
-        if SERIAL_FOLDERS.intersection(item.nodeid.split("/")) or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
+        if SERIAL_FOLDERS.intersection(item.nodeid.split("/")) or any(
+            map(item.get_closest_marker, ("docker", "wall_clock"))
+        ):
             item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock"):
             item.add_marker(_repeat_after("AssertionError", "TimeoutExpired", LinkProbeFailed.__name__))
