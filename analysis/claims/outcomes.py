@@ -4,8 +4,9 @@ An outcome follows from 95 % intervals, which are not corrected for the number o
 
 LESS_TIME_LESS_EFFICIENCY compares the smallest with the largest number of workers: the time must fall and the
 efficiency E' must fall. BALANCE_POINT applies the rule "efficiency" (`statistics.worker_count_rules`) to the measured
-numbers of workers: the balance point must have more workers than the base and a shorter time, and on more workers E'
-must be below the limit. HARDWARE_LOSS splits the loss of efficiency from the smallest to the largest number of workers:
+numbers of workers: the interval of the balance point must lie between the base and the largest number, a number of
+workers must be faster than the base with E' above the limit, and on the most workers E' must be below the limit.
+HARDWARE_LOSS splits the loss of efficiency from the smallest to the largest number of workers:
 
 share = ln(hardware factor) / ln(E' on the most workers / E' on the fewest)
 
@@ -22,10 +23,11 @@ import numpy as np
 from analysis.claims.scaling import MeasuredScaling
 from analysis.statistics.centre import Floats
 from analysis.statistics.intervals import LEVEL_PERCENT, Interval, percentile_interval
-from analysis.statistics.worker_count_rules import find_last_efficient_index
+from analysis.statistics.worker_count_rules import MIN_EFFICIENCY, find_last_efficient_index
 
 MIN_SIZES = 3  # numbers of workers: a curve of two points has no balance point
 EVEN_SHARE = 0.5  # share of hardware in a loss above which most of the loss is hardware
+BEYOND_LARGEST_REASON = "the limit is not reached, so a balance point lies beyond the measured sizes"
 NO_CHOICE = -1  # index where even the smallest number of workers is not efficient enough
 
 
@@ -105,28 +107,42 @@ def check_balance_point(scaling: MeasuredScaling) -> CheckedClaim:
 
     A balance point on the most workers is not testable, because the limit lies beyond the measured numbers.
     """
-    claim, last = Claim.BALANCE_POINT, len(scaling.worker_counts) - 1
-    index = _efficient_index(scaling, scaling.speedups)
-    low, high = _efficient_index_interval(scaling)
-    interval = (_worker_count_at(scaling, low), _worker_count_at(scaling, high))
+    last = len(scaling.worker_counts) - 1
+    index, (low, high) = _efficient_index(scaling, scaling.speedups), _efficient_index_interval(scaling)
     numbers = {
         "base": Estimate(scaling.base_worker_count),
-        "workers": Estimate(_worker_count_at(scaling, index), interval),
+        "workers": Estimate(
+            _worker_count_at(scaling, index), (_worker_count_at(scaling, low), _worker_count_at(scaling, high))
+        ),
         "largest": Estimate(scaling.worker_counts[last]),
         "largest_efficiency": _efficiency_at(scaling, last),
     }
-    if _worker_count_at(scaling, index) <= scaling.base_worker_count:
-        is_certain = interval[1] <= scaling.base_worker_count
-        return CheckedClaim(claim, _decide(confirmed=False, contradicted=is_certain), numbers)
-    speedup_interval = _speedup_interval(scaling, index)
-    numbers["speedup"] = Estimate(float(scaling.speedups[index]), speedup_interval)
-    numbers["efficiency"] = _efficiency_at(scaling, index)
-    if low == last:
-        reason = "the limit is not reached, so a balance point lies beyond the measured sizes"
-        return CheckedClaim(claim, ClaimOutcome.NOT_TESTABLE, numbers, reason)
-    is_inside = interval[0] > scaling.base_worker_count and high < last
-    outcome = _decide(confirmed=is_inside and _is_above(speedup_interval, 1), contradicted=False)
-    return CheckedClaim(claim, outcome, numbers)
+    if _worker_count_at(scaling, index) > scaling.base_worker_count:
+        numbers["efficiency"] = _efficiency_at(scaling, index)
+        numbers["speedup"] = Estimate(float(scaling.speedups[index]), scaling.speedup_interval(index))
+    outcome = _judge_balance_point(scaling, low, high)
+    reason = BEYOND_LARGEST_REASON if outcome is ClaimOutcome.NOT_TESTABLE else ""
+    return CheckedClaim(Claim.BALANCE_POINT, outcome, numbers, reason)
+
+
+def _judge_balance_point(scaling: MeasuredScaling, low: int, high: int) -> ClaimOutcome:
+    """Return the outcome of the claim BALANCE_POINT.
+
+    Both the interval of the balance point and the intervals of the efficiencies must decide the claim. `low` and `high`
+    are the ends of the interval of the balance point, as indices of numbers of workers.
+    """
+    last, base_count = len(scaling.worker_counts) - 1, scaling.base_worker_count
+    larger = [index for index, count in enumerate(scaling.worker_counts) if count > base_count]
+    efficient = [index for index in larger if _is_above(scaling.efficiency_intervals[index], MIN_EFFICIENCY)]
+    if low == last and last in efficient:
+        return ClaimOutcome.NOT_TESTABLE
+    is_inside = _worker_count_at(scaling, low) > base_count and high < last
+    is_faster = any(_is_above(scaling.speedup_interval(index), 1) for index in efficient)
+    return _decide(
+        confirmed=is_inside and is_faster and _is_below(scaling.efficiency_intervals[last], MIN_EFFICIENCY),
+        contradicted=_worker_count_at(scaling, high) <= base_count
+        and all(_is_below(scaling.efficiency_intervals[index], MIN_EFFICIENCY) for index in larger),
+    )
 
 
 def check_hardware_loss(scaling: MeasuredScaling) -> CheckedClaim:
@@ -185,11 +201,6 @@ def _is_above(interval: Interval | None, limit: float) -> bool:
 
 def _is_below(interval: Interval | None, limit: float) -> bool:
     return interval is not None and interval[1] < limit
-
-
-def _speedup_interval(scaling: MeasuredScaling, index: int) -> Interval | None:
-    """Return the 95 % interval of the speedup on one number of workers, relative to the base."""
-    return None if scaling.drawn_speedups is None else percentile_interval(scaling.drawn_speedups[:, index])
 
 
 def _worker_count_at(scaling: MeasuredScaling, index: int) -> int:

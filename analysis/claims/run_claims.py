@@ -12,7 +12,7 @@ from analysis.claims.sentences import describe_claim
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.wording import format_count
 from analysis.results.trial_result import TrialGroup, have_same_seeds
-from analysis.statistics.intervals import draw_mean_times
+from analysis.statistics.intervals import Interval, draw_mean_times, ratio_interval
 
 COMMUNICATION_PHASES = ("exchange", "wait")  # phases of a step in which a worker sends, receives or waits for others
 NO_CURVE_REASON = "no strategy has a speedup curve: no trial finished, or a trial took no time"
@@ -68,7 +68,7 @@ def check_claims_of_run(
 def _make_untestable_claims(study: str) -> list[RunClaim]:
     """Return the claims of a run without speedup curves."""
     nothing = MeasuredScaling(
-        "this run", (), 1, (), (), np.array([]), (), None, None, untestable_reason=NO_CURVE_REASON
+        "this run", (), 1, (), (), np.array([]), (), None, None, None, untestable_reason=NO_CURVE_REASON
     )
     return [_make_run_claim(study, each, nothing, None) for each in check_claims(nothing)]
 
@@ -112,6 +112,7 @@ def _measure_scaling(curve: SpeedupCurve, groups: Sequence[TrialGroup], unknown_
         speedups=np.array([point.speedup for point in curve.points]),
         efficiency_intervals=tuple(point.efficiency_ci for point in curve.points),
         drawn_speedups=draws,
+        speedup_ratio_interval=_speedup_ratio_interval(curve, groups[0], groups[-1]),
         loss_factors=_draw_loss_factors(groups[0], groups[-1]) if is_to_target and draws is not None else None,
         communication_shares=_communication_shares(groups[0], groups[-1]),
         untestable_reason=_untestable_reason(groups),
@@ -119,12 +120,19 @@ def _measure_scaling(curve: SpeedupCurve, groups: Sequence[TrialGroup], unknown_
     )
 
 
+def _speedup_ratio_interval(curve: SpeedupCurve, smallest: TrialGroup, largest: TrialGroup) -> Interval | None:
+    """Return the 95 % interval of the speedup of the largest group relative to the smallest; None without repeats."""
+    times_s = [group.trial_times_s(curve.of) for group in (smallest, largest)]
+    roundings_s = (smallest.time_rounding_s(curve.of), largest.time_rounding_s(curve.of))
+    return ratio_interval(times_s[0], times_s[1], paired=curve.paired, rounding_steps=roundings_s)
+
+
 def _untestable_reason(groups: Sequence[TrialGroup]) -> str:
     """Return why no claim can be tested with these groups of trials; empty if the claims can be tested."""
     trials = [trial for group in groups for trial in group.trials]
     of_all = f"of {format_count(len(trials), 'trial')}"
     if invalid_count := sum(trial.verdict == VerdictLevel.INVALID for trial in trials):
-        return f"{invalid_count} {of_all} invalid"
+        return f"the fidelity verdict of {invalid_count} {of_all} is invalid"
     if any(trial.target is None for trial in trials):
         return "no target, so times to the target are not known"
     if missed_count := sum(trial.time_to_target_s is None for trial in trials):

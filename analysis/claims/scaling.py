@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.statistics.centre import Floats
-from analysis.statistics.intervals import Interval, percentile_interval
+from analysis.statistics.intervals import Interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,7 @@ class MeasuredScaling:
     speedups: Floats  # shape (counts,)
     efficiency_intervals: tuple[Interval | None, ...]  # 95 %; None for the base
     drawn_speedups: Floats | None  # shape (draws, counts); None where a time has no interval
+    speedup_ratio_interval: Interval | None  # 95 %, of the speedup on the most / on the fewest workers
     loss_factors: LossFactors | None
     time_unit: str = "s"
     worker_noun: str = "worker"
@@ -60,16 +61,14 @@ class MeasuredScaling:
         """Efficiency on the most workers / efficiency on the fewest workers."""
         return float(self.efficiencies[-1] / self.efficiencies[0])
 
-    @property
-    def speedup_ratio_interval(self) -> Interval | None:
-        """95 % interval of the speedup on the most workers / the speedup on the fewest; None without draws."""
-        if self.drawn_speedups is None:
-            return None
-        return percentile_interval(self.drawn_speedups[:, -1] / self.drawn_speedups[:, 0])
+    def speedup_interval(self, index: int) -> Interval | None:
+        """Return the 95 % interval of the speedup on one number of workers; None for the base."""
+        interval, ratio = self.efficiency_intervals[index], float(self.relative_worker_counts[index])
+        return (interval[0] * ratio, interval[1] * ratio) if interval else None
 
     @property
     def efficiency_ratio_interval(self) -> Interval | None:
-        """95 % interval of the efficiency on the most workers / the efficiency on the fewest; None without draws."""
+        """95 % interval of the efficiency on the most workers / the efficiency on the fewest."""
         if self.speedup_ratio_interval is None:
             return None
         low, high = self.speedup_ratio_interval

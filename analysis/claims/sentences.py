@@ -5,6 +5,7 @@ from collections.abc import Callable
 from analysis.claims.outcomes import CheckedClaim, Claim, Estimate, Estimates
 from analysis.claims.scaling import MeasuredScaling
 from analysis.report.wording import (
+    capitalise_first_letter,
     format_count,
     format_interval,
     format_number,
@@ -16,9 +17,9 @@ from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
 SIZES = ("smallest", "largest")
 CLAIM_TEXTS: dict[Claim, str] = {  # {worker}: noun in the singular
-    Claim.LESS_TIME_LESS_EFFICIENCY: "More {worker}s shorten the training time but lower the efficiency per {worker}",
-    Claim.BALANCE_POINT: "There is a balance point, up to which more {worker}s shorten the time at a high efficiency",
-    Claim.HARDWARE_LOSS: "Most of the lost efficiency is hardware efficiency, not more samples to target",
+    Claim.LESS_TIME_LESS_EFFICIENCY: "more {worker}s shorten the training time but lower the efficiency per {worker}",
+    Claim.BALANCE_POINT: "there is a balance point, up to which more {worker}s shorten the time at a high efficiency",
+    Claim.HARDWARE_LOSS: "most of the lost efficiency is hardware efficiency, not more samples to target",
 }
 
 
@@ -27,7 +28,7 @@ def describe_claim(checked_claim: CheckedClaim, scaling: MeasuredScaling) -> str
     text = CLAIM_TEXTS[checked_claim.claim].format(worker=scaling.worker_noun)
     numbers = NUMBER_TEXTS[checked_claim.claim](checked_claim.numbers, scaling) if checked_claim.numbers else ""
     evidence = "; ".join(filter(None, [checked_claim.reason, numbers]))
-    return f"{text}: {checked_claim.outcome} for {scaling.name} ({evidence})"
+    return f"{capitalise_first_letter(checked_claim.outcome)} for {scaling.name}: {text} ({evidence})"
 
 
 def _describe_times_and_efficiencies(numbers: Estimates, scaling: MeasuredScaling) -> str:
@@ -47,20 +48,21 @@ def _describe_balance_point(numbers: Estimates, scaling: MeasuredScaling) -> str
     at_largest = f"on {largest}, E' is {_format(numbers['largest_efficiency'])}"
     if "speedup" not in numbers:
         return f"{rule} on no measured size above {base} {interval}; {at_largest}"
-    speedup = f"{_format(numbers['speedup'])} times as fast as {base}"
-    point = f"{rule} up to {_format_size(numbers['workers'], scaling)} {interval}, {speedup}"
+    there = f"with E' {_format(numbers['efficiency'])} and {_format(numbers['speedup'])} times as fast as {base}"
+    point = f"{rule} up to {_format_size(numbers['workers'], scaling)} {interval}, {there}"
     return f"{point}; {at_largest}" if numbers["workers"].value < numbers["largest"].value else point
 
 
 def _describe_loss(numbers: Estimates, scaling: MeasuredScaling) -> str:
-    ratio, hardware, statistical = (_format(numbers[name]) for name in ("efficiency_ratio", "hardware", "statistical"))
+    ratio, hardware, statistical = (numbers[name] for name in ("efficiency_ratio", "hardware", "statistical"))
     sizes = f"from {numbers['smallest'].value:,.0f} to {_format_size(numbers['largest'], scaling)}"
-    factors = f"{sizes}, E' is multiplied by {ratio} = hardware {hardware} {TIMES_SIGN} statistical {statistical}"
+    factors = f"hardware {format_number(hardware.value)} {TIMES_SIGN} statistical {format_number(statistical.value)}"
     if "hardware_share" not in numbers:
-        return factors
+        return f"{sizes}, E' is multiplied by {_format(ratio)}; {factors}"
     share, interval = numbers["hardware_share"].value, numbers["hardware_share"].interval
     shares = f"hardware is {format_percentage(share)}{format_percentage_interval(interval)} of the loss"
-    return f"{factors}; {shares}; {_describe_communication(numbers, scaling)}"
+    loss = f"E' is multiplied by {format_number(ratio.value)} = {factors}"
+    return f"{sizes}, {loss}; {shares}; {_describe_communication(numbers, scaling)}"
 
 
 def _describe_communication(numbers: Estimates, scaling: MeasuredScaling) -> str:

@@ -1,6 +1,7 @@
 """Report chapter on the claims of the study by Cortes, Juiz and Bermejo (arXiv:2509.03263)."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -29,13 +30,13 @@ COLUMNS = (
 )
 CLAIM_TITLES = {Claim(column.name): column.heading for column in COLUMNS[1:]}
 RULE_TEXT = (
-    "The claims are those of the abstract of Cortes, Juiz and Bermejo (arXiv:2509.03263), checked with the series of "
-    "one kind of accelerator. Outcomes follow from 95 % intervals, which are not corrected for the number of claims. "
-    "Fewest and most accelerators are compared; the balance point is the largest N up to which E' stays at or above "
-    "0.5, among the systems built. The share of hardware is a ratio of logarithms: ln(hardware) / ln(E'). The series "
-    "have no spread of samples to target; it is taken to be that of the run times, independent of them. Hardware is a "
-    "remainder: besides communication and synchronisation, it contains smaller local batches, and differences between "
-    "submitters and software."
+    "The claims are those of the abstract of Cortes, Juiz and Bermejo (arXiv:2509.03263), checked with the series "
+    "of one kind of accelerator. Outcomes follow from 95 % intervals, which are not corrected for the number of "
+    "claims. Fewest and most accelerators are compared; the balance point is the largest N up to which E' stays at "
+    "or above 0.5, among the systems built, and a claim on it also depends on the intervals of E'. The share of "
+    "hardware is a ratio of logarithms: ln(hardware) / ln(E'). The series have no spread of samples to target; it "
+    "is taken to be that of the run times, independent of them. Hardware is a remainder: besides communication and "
+    "synchronisation, it contains smaller local batches, and differences between submitters and software."
 )
 
 
@@ -51,18 +52,20 @@ def study_claims_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     scalings = [measure_scaling(each) for each in all_series]
     checked = [check_claims(each) for each in scalings]
     sentences = [
-        f"{describe_claim(claim, scaling)}."
+        [f"{describe_claim(claim, scaling)}." for claim in claims]
         for scaling, claims in zip(scalings, checked, strict=True)
-        for claim in claims
     ]
-    rows = [
-        {"workload": series.name} | {str(claim.claim): str(claim.outcome) for claim in claims}
-        for series, claims in zip(all_series, checked, strict=True)
-    ]
+    rows = [_make_row(*each) for each in zip(all_series, checked, sentences, strict=True)]
     table = ChapterTable("claims", "Outcome of each claim", COLUMNS, pd.DataFrame(rows))
     names = [each.name for each in all_series]
-    paragraphs = (*sentences, RULE_TEXT, describe_submitters_and_software(all_series))
+    paragraphs = (*chain.from_iterable(sentences), RULE_TEXT, describe_submitters_and_software(all_series))
     return Chapter("Claims of the study", _describe_outcomes(names, checked), paragraphs, (table,))
+
+
+def _make_row(series: ScalingSeries, claims: Sequence[CheckedClaim], sentences: Sequence[str]) -> dict[str, str]:
+    outcomes = {str(each.claim): str(each.outcome) for each in claims}
+    texts = {f"{each.claim}_sentence": sentence for each, sentence in zip(claims, sentences, strict=True)}
+    return {"benchmark": series.benchmark, "workload": series.name} | outcomes | texts
 
 
 def measure_scaling(series: ScalingSeries) -> MeasuredScaling:
@@ -78,6 +81,7 @@ def measure_scaling(series: ScalingSeries) -> MeasuredScaling:
         speedups=np.array([each.speedup for each in series.compute_efficiencies()]),
         efficiency_intervals=(None, *_efficiency_intervals(series)[1:]),
         drawn_speedups=speedups if has_intervals else None,
+        speedup_ratio_interval=series.speedup_intervals()[-1],
         loss_factors=_draw_loss_factors(series, speedups) if has_intervals else None,
         time_unit="min",
         worker_noun="accelerator",
@@ -107,10 +111,18 @@ def _draw_loss_factors(series: ScalingSeries, drawn_speedups: Floats) -> LossFac
 
 def _describe_outcomes(names: Sequence[str], checked: Sequence[Sequence[CheckedClaim]]) -> str:
     """Return the finding of the chapter: by claim, the workloads with each outcome."""
-    parts = []
-    for position, claim in enumerate(Claim):
-        outcomes = [claims[position].outcome for claims in checked]
-        by_outcome = {each: [n for n, own in zip(names, outcomes, strict=True) if own is each] for each in ClaimOutcome}
-        texts = [f"{outcome} for {join_names(own)}" for outcome, own in by_outcome.items() if own]
-        parts.append(f"{CLAIM_TITLES[claim]}: {', '.join(texts)}")
+    outcomes_of_claims = zip(*([each.outcome for each in claims] for claims in checked), strict=True)
+    parts = (
+        f"{CLAIM_TITLES[claim]}: {_list_workloads_by_outcome(names, outcomes)}"
+        for claim, outcomes in zip(Claim, outcomes_of_claims, strict=True)
+    )
     return f"Claims of the study: {'; '.join(parts)}."
+
+
+def _list_workloads_by_outcome(names: Sequence[str], outcomes: Sequence[ClaimOutcome]) -> str:
+    if len(names) > 1 and len(set(outcomes)) == 1:
+        return f"{outcomes[0]} for all {len(names)} workloads"
+    by_outcome = {
+        outcome: [name for name, own in zip(names, outcomes, strict=True) if own is outcome] for outcome in ClaimOutcome
+    }
+    return ", ".join(f"{outcome} for {join_names(own)}" for outcome, own in by_outcome.items() if own)
