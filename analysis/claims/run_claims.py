@@ -1,7 +1,7 @@
 """Checks of the claims with the speedup curves of a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def check_claims_of_run(
     """Return the outcome of every claim of a study for every speedup curve of a run.
 
     A curve with an invalid trial, without a target, with fewer than three numbers of workers, with a missed target or
-    without repeats is not testable. In virtual time, an undeclared link takes no time, so communication is unknown.
+    without repeats is not testable. In virtual time, undeclared compute and links take no time.
 
     Args:
         study: name of the study, as in the key `claims` of the scenario.
@@ -55,12 +55,9 @@ def check_claims_of_run(
     claims = []
     for curve in speedup_curves:
         groups = _groups_of_curve(curve, trial_groups)
-        unknown_loss_reason = (
-            ""
-            if has_declared_links or not is_simulated
-            else ("no link is declared, so communication takes no virtual time")
-        )
-        scaling = _measure_scaling(curve, groups, unknown_loss_reason)
+        scaling = _measure_scaling(curve, groups)
+        if is_simulated:
+            scaling = _note_times_without_cost(scaling, groups, has_declared_links=has_declared_links)
         claims += [_make_run_claim(study, each, scaling, curve) for each in check_claims(scaling)]
     return claims or _make_untestable_claims(study)
 
@@ -98,7 +95,17 @@ def _groups_of_curve(curve: SpeedupCurve, trial_groups: Sequence[TrialGroup]) ->
     return sorted(own, key=lambda group: group.workers)
 
 
-def _measure_scaling(curve: SpeedupCurve, groups: Sequence[TrialGroup], unknown_loss_reason: str) -> MeasuredScaling:
+def _note_times_without_cost(
+    scaling: MeasuredScaling, groups: Sequence[TrialGroup], *, has_declared_links: bool
+) -> MeasuredScaling:
+    """Return the scaling with the reasons against a test in virtual time, where undeclared hardware takes no time."""
+    has_unpaced_trial = any(trial.declared_samples_per_second is None for group in groups for trial in group.trials)
+    no_compute = "no compute speed is declared, so compute takes no virtual time" if has_unpaced_trial else ""
+    no_links = "" if has_declared_links else "no link is declared, so communication takes no virtual time"
+    return replace(scaling, untestable_reason=scaling.untestable_reason or no_compute, unknown_loss_reason=no_links)
+
+
+def _measure_scaling(curve: SpeedupCurve, groups: Sequence[TrialGroup]) -> MeasuredScaling:
     """Return the times of a speedup curve as input of the checks."""
     counts = [point.workers for point in curve.points]
     draws = np.array([curve.draws[count] for count in counts]).T if curve.draws else None
@@ -116,7 +123,6 @@ def _measure_scaling(curve: SpeedupCurve, groups: Sequence[TrialGroup], unknown_
         loss_factors=_draw_loss_factors(groups[0], groups[-1]) if is_to_target and draws is not None else None,
         communication_shares=_communication_shares(groups[0], groups[-1]),
         untestable_reason=_untestable_reason(groups),
-        unknown_loss_reason=unknown_loss_reason,
     )
 
 

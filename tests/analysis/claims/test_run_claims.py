@@ -49,6 +49,7 @@ def check_trials(make_trial: Callable[..., TrialLogTables]) -> Callable[..., lis
                     time_to_target_s=time_s * SEED_FACTORS[seed],
                     samples_to_target=round((needed or {}).get(workers, 10_000) * SEED_FACTORS[seed]),
                     samples_per_second=10_000 / time_s,
+                    declared_samples_per_second=1000.0 * workers,
                 )
             )
             for workers, time_s in seconds.items()
@@ -69,6 +70,11 @@ def missed_on_16_workers(trial: TrialResult) -> TrialResult:
 
 REASONS: dict[str, tuple[dict[str, Any], str, set[Claim]]] = {  # arguments, reason, claims that are not testable
     "no declared link in virtual time": ({"has_declared_links": False}, "no link is declared", {Claim.HARDWARE_LOSS}),
+    "no declared compute speed in virtual time": (
+        {"change": lambda trial: replace(trial, declared_samples_per_second=None)},
+        "no compute speed is declared",
+        set(Claim),
+    ),
     "two sizes": ({"seconds": {1: 16.0, 4: 6.0}}, "2 numbers of workers, at least 3 are needed", set(Claim)),
     "a single seed": ({"seeds": 1}, "a number of workers ran once", set(Claim)),
     "a missed target": ({"change": missed_on_16_workers}, "1 of 9 trials missed the target", set(Claim)),
@@ -100,9 +106,15 @@ def test_a_claim_that_a_run_cannot_test_is_reported_with_the_reason(
     assert all(reason in each.sentence for each in claims if each.outcome is UNTESTABLE)
 
 
-def test_undeclared_links_of_real_nodes_do_not_prevent_a_test(check_trials: Callable[..., list[RunClaim]]) -> None:
-    """Messages between processes and containers take time on every link."""
-    claims = check_trials(is_simulated=False, has_declared_links=False)
+def test_undeclared_hardware_of_real_nodes_does_not_prevent_a_test(
+    check_trials: Callable[..., list[RunClaim]],
+) -> None:
+    """Steps and messages of processes and containers take time without any declaration."""
+    claims = check_trials(
+        is_simulated=False,
+        has_declared_links=False,
+        change=lambda trial: replace(trial, declared_samples_per_second=None),
+    )
 
     assert not any(each.outcome is UNTESTABLE for each in claims)
 
