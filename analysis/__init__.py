@@ -14,6 +14,7 @@ exports/       run -> files of other tools, one format per file
 Packages that several of these use:
 
 statistics/    arrays -> intervals and tests for few repeats
+claims/        claims of a published study: outcomes and sentences
 laws/          scaling laws: fits, predictions and backtests
 mlperf/        study of MLCommons' public results
 """

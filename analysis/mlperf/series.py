@@ -107,28 +107,43 @@ class ScalingSeries:
             for each in self.points
         )
 
-    def bootstrap_speedups(self) -> Floats:
-        """Return the speedups of simulated repeats, for confidence intervals.
+    def bootstrap_minutes(self, seed: int = 0) -> Floats:
+        """Return the minutes of simulated repeats, for confidence intervals.
 
         This is a parametric bootstrap. The array has shape (draws, sizes). A series does not contain the times of
         single runs. The simulated time of a size, base included, is the olympic mean of `runs` log-normal times, whose
-        relative spread is drawn around `run_spread`: with few runs, the spread itself is uncertain. The
-        speedups of a size with a single run are NaN, and so are all speedups if the base has a single run.
+        relative spread is drawn around `run_spread`: with few runs, the spread itself is uncertain. The minutes of a
+        size with a single run are NaN.
         """
-        generator, most = np.random.default_rng(0), max(size.runs for size in self.points)
+        generator, most = np.random.default_rng(seed), max(size.runs for size in self.points)
         noise = generator.standard_normal((DRAWS, len(self.points), most))
         log_times = [
             _draw_run_spreads(size, generator)[:, None] * noise[:, index, : size.runs]
             for index, size in enumerate(self.points)
         ]
         means = [olympic_mean(np.exp(np.clip(logs, -MAX_LOG_NOISE, MAX_LOG_NOISE))) for logs in log_times]
-        seconds = np.stack(means, axis=1) * self.scaling_law_fit_data["seconds"]
-        return np.asarray(seconds[:, :1] / seconds)
+        return np.asarray(np.stack(means, axis=1) * [size.minutes for size in self.points])
+
+    def bootstrap_speedups(self, seed: int = 0) -> Floats:
+        """Return the speedups of simulated repeats, shape (draws, sizes).
+
+        They are NaN for a size with a single run, and for all sizes if the base has a single run.
+        """
+        minutes = self.bootstrap_minutes(seed)
+        return np.asarray(minutes[:, :1] / minutes)
+
+    def minutes_intervals(self) -> tuple[Interval | None, ...]:
+        """Return the 95 % interval of the minutes at each size; None for a size with a single run."""
+        return _intervals_of_columns(self.bootstrap_minutes())
 
     def speedup_intervals(self) -> tuple[Interval | None, ...]:
         """Return the 95 % interval of the speedup at each size; None where a size or the base has a single run."""
-        columns = self.bootstrap_speedups().T
-        return tuple(percentile_interval(draws) if np.isfinite(draws).all() else None for draws in columns)
+        return _intervals_of_columns(self.bootstrap_speedups())
+
+
+def _intervals_of_columns(draws: Floats) -> tuple[Interval | None, ...]:
+    """Return the 95 % interval of each column of draws; None for a column that is not finite."""
+    return tuple(percentile_interval(column) if np.isfinite(column).all() else None for column in draws.T)
 
 
 def _draw_run_spreads(size: ScalingPoint, generator: np.random.Generator) -> Floats:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from services.scenario.checked_study import CHECKED_STUDIES
 from services.scenario.published_curves import PublishedCurve
 from services.schema.errors import UserError
 
@@ -204,6 +205,12 @@ class RunFolder:
             return self.read_published_speedups()
         except ValidationError:
             return ()
+
+    @property
+    def study_of_claims(self) -> str:
+        """Name of the study whose claims the report checks; empty if the scenario names none that is known."""
+        name = self.read_yaml("scenario.yaml").get("claims")
+        return name if name in CHECKED_STUDIES else ""
 
     @property
     def first_scenario_comment(self) -> str:

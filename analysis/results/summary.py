@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis.checks.network.mechanisms import declared_link_properties, shaping_mechanism_name
 from analysis.checks.verdict import VerdictLevel, worst_level
+from analysis.claims.run_claims import RunClaim, check_claims_of_run
 from analysis.metrics.achieved_properties import DeclaredVsAchieved
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_strategies
@@ -66,6 +67,9 @@ class RunSummary:
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
     skipped: list[SkippedTrial] = field(default_factory=list)  # trials that this host cannot run
     payloads: list[str] = field(default_factory=list)  # each declared payload of a trial, beside its trained model
+    claims: list[RunClaim] = field(
+        default_factory=list
+    )  # of the study that the scenario names, checked with the curves
 
     @property
     def trial_groups(self) -> tuple[TrialGroup, ...]:
@@ -116,16 +120,18 @@ def build_run_summary(
 ) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
     trial_results = _judge_time_saved_by_switch(trial_results, run_tables)
-    found_curves = speedup_curves(group_trials(trial_results))
+    trial_groups = group_trials(trial_results)
+    found_curves = speedup_curves(trial_groups)
+    engine = next((str(trial.status["engine"]) for trial in run_tables.trials if "engine" in trial.status), "unknown")
+    mechanisms = _collect_shaping_mechanisms(run_tables)
+    study = run_tables.folder.study_of_claims
     verdicts = [trial.verdict for trial in trial_results]
     if run_tables.unread_trial_damage or run_tables.folder.trials_without_plan or not trial_results:
         verdicts.append(VerdictLevel.INVALID)
     return RunSummary(
         schema=SUMMARY_SCHEMA,
         scenario=run_tables.folder.scenario_name,
-        engine=next(
-            (str(trial.status["engine"]) for trial in run_tables.trials if "engine" in trial.status), "unknown"
-        ),
+        engine=engine,
         dilation=max((trial.plan.dilation for trial in run_tables.trials), default=1.0),
         verdict=worst_level(verdicts),
         status=min((trial.status for trial in trial_results), key=STATUSES_WORST_FIRST.index, default="aborted"),
@@ -134,7 +140,7 @@ def build_run_summary(
         balance=[pick for curve in found_curves for pick in choose_worker_counts_of_curve(curve)],
         run=run_tables.folder.path.resolve().name,
         question=run_tables.folder.first_scenario_comment,
-        rungs=_collect_shaping_mechanisms(run_tables),
+        rungs=mechanisms,
         proofs=list(achieved_properties),
         published=run_tables.folder.published_speedups,
         damage=_merge_file_problems(run_tables.file_damage),
@@ -143,6 +149,15 @@ def build_run_summary(
         payloads=list(
             dict.fromkeys(describe_payload(trial.plan.payload) for trial in run_tables.trials if trial.plan.payload)
         ),
+        claims=check_claims_of_run(
+            study,
+            found_curves,
+            trial_groups,
+            is_simulated=engine == "simulated",
+            has_declared_links=bool(mechanisms),
+        )
+        if study
+        else [],
     )
 
 

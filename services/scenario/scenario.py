@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
 from services.cluster.compute_speed import ComputeSpeed
 from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, restrict_events_to_nodes
+from services.scenario.checked_study import CheckedStudy
 from services.scenario.learning_task import learning_task_of
 from services.scenario.published_curves import PublishedCurve, unknown_label_conflicts
 from services.scenario.sweep import (
@@ -163,6 +164,11 @@ class Scenario(FrozenRecord):
     published: tuple[PublishedCurve, ...] = Field(
         (), description="published results of the same experiment; reports show them beside the measured ones"
     )
+    claims: CheckedStudy | None = Field(
+        None,
+        description="published study whose claims on scaling the report checks with the measured speedup curves: "
+        "confirmed, contradicted, too close to call, or not testable here",
+    )
 
     @classmethod
     def decode(cls, document: ScenarioDocument) -> Self:
@@ -251,7 +257,7 @@ class Scenario(FrozenRecord):
         """Return this scenario, reduced to a single trial, as nested dicts and lists.
 
         The trial has one strategy and one seed, and the scenario has no sweep. Nodes that the strategy does not use are
-        left out, and so are published curves.
+        left out, and so are published curves and claims.
         """
         document = self.encode()
         if identity.label is None:
@@ -272,6 +278,7 @@ class Scenario(FrozenRecord):
             "cluster": cluster.model_dump(mode="json"),
             "events": [event.model_dump(mode="json") for event in events],
             "published": [],
+            "claims": None,
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:

@@ -21,7 +21,7 @@ KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
 # All but the last line define the list of trials, so they cannot differ between trials. The last line has choices for
 # this host, which are no properties of the cluster.
 UNSWEEPABLE_KEY_PATHS = {
-    *("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published"),
+    *("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published", "claims"),
     *("transport", "missing_gpu"),
 }
 

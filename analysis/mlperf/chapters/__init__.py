@@ -7,6 +7,7 @@ Each chapter is built by one function.
 
 from analysis.mlperf.chapters.balance import accelerator_choice_chapter
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
+from analysis.mlperf.chapters.claims import study_claims_chapter
 from analysis.mlperf.chapters.clusters import system_clusters_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
@@ -26,6 +27,7 @@ CHAPTERS: tuple[ChapterWriter, ...] = (
     families_chapter,
     scaling_efficiency_chapter,
     accelerator_choice_chapter,
+    study_claims_chapter,
     scaling_laws_chapter,
     extrapolation_chapter,
     make_data_sources_chapter,
@@ -41,6 +43,7 @@ CHAPTER_NEEDS: dict[
     families_chapter: ("Families of systems", "two sizes of one kind of accelerator"),
     scaling_efficiency_chapter: ("Hardware and learning", SAMPLES_NEED),
     accelerator_choice_chapter: ("Balance points", SAMPLES_NEED),
+    study_claims_chapter: ("Claims of the study", SAMPLES_NEED),
     scaling_laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
     extrapolation_chapter: ("Extrapolation", SHIPPED_SERIES_NEED),
 }

@@ -157,9 +157,10 @@ def test_a_table_of_one_workload_is_described_in_the_singular(tmp_path: Path) ->
         "The fastest system is 8.57 times as fast as its reference, at an efficiency E' of 1.07."
     )
     assert chapters["Not answered"].finding == (
-        "These results cannot answer: Clusters, Hardware and learning, Balance points, Scaling laws, Extrapolation."
+        "These results cannot answer: Clusters, Hardware and learning, Balance points, Claims of the study, Scaling "
+        "laws, Extrapolation."
     )
-    assert len(chapters["Not answered"].paragraphs) == 5
+    assert len(chapters["Not answered"].paragraphs) == 6
     assert list(chapters)[-1] == "Sources and limits"
     assert not [title for title, chapter in chapters.items() if "the study's" in str(chapter)]
 
