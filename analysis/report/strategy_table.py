@@ -51,6 +51,7 @@ class StrategyTable:
     quality_heading: str
     rows: tuple[StrategyRow, ...]
     has_energy: bool  # whether any row has an energy
+    has_costs: bool  # whether any row has an energy or a cost
 
 
 def make_strategy_table(summary: RunSummary) -> StrategyTable:
@@ -81,11 +82,14 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
         for group in groups
     )
     is_to_target = time_metric == "time_to_target"
+    trials = [trial for group in groups for trial in group.trials]
+    has_energy = any(trial.energy_joules is not None for trial in trials)
     return StrategyTable(
         f"s to {summary.target}" if is_to_target else f"s per {SAMPLES_PER_TIME:,} samples",
         metric or "quality",
         rows,
-        has_energy=any(trial.energy_joules is not None for group in groups for trial in group.trials),
+        has_energy,
+        has_costs=has_energy or any(trial.cost is not None for trial in trials),
     )
 
 

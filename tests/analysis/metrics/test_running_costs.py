@@ -97,6 +97,7 @@ def test_the_report_states_costs_and_their_model_only_where_declared(
 
     assert float(row.accelerator_hours) == pytest.approx(4 * trial.seconds / 3600, rel=0.01)
     assert (MODEL_TEXT in text) is is_declared
+    assert ("<h2>Energy and cost</h2>" in text) is is_declared
     if not is_declared:
         assert (row.energy, row.cost) == ("not declared", "not declared")
         assert (trial.energy_joules, trial.cost, trial.currency) == (None, None, None)
