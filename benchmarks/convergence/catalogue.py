@@ -80,5 +80,7 @@ REFERENCE_CASES: Mapping[str, ReferenceCase] = {
         ReferenceCase("mlperf-like-mlp", (16, 32, 64, 128, 256, 512)),
         ReferenceCase("mlperf-like-lenet", (16, 32, 64, 128, 256, 512)),
         ReferenceCase("regression", (32, 64, 128, 256, 512)),
+        ReferenceCase("gpt-batch-scaling", (16, 32, 64, 128, 256)),
+        ReferenceCase("resnet-norm", (16, 32, 64, 128)),
     )
 }
