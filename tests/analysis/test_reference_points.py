@@ -387,7 +387,7 @@ def test_points_of_the_package_have_enough_seeds_from_one_commit(reference: Refe
     assert all(min(point.samples_by_seed) > 1000 for point in reference.points), "seeds of scenarios would be dependent"
 
 
-@pytest.mark.parametrize("name", ["quickstart", "regression"])
+@pytest.mark.parametrize("name", ["quickstart", "regression", "resnet-norm", "gpt-batch-scaling"])
 def test_a_point_of_the_package_can_be_measured_again(name: str) -> None:
     """Other processors round differently, which may move the target by one evaluation."""
     reference = next(each for each in shipped_references() if each.name == name)
