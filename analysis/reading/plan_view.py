@@ -195,7 +195,7 @@ class TrialPlan(PlanJsonSection):
         They are the fields of `analysis.convergence.reference_points.ConvergenceWorkload`. A single worker uses all
         samples, whatever the partition is.
         """
-        has_schedule = self.rate_schedule["kind"] != "constant"
+        has_schedule = self.rate_schedule.get("kind") != "constant"
         return {
             "dataset": self.dataset,
             "model": self.model,
