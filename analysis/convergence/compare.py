@@ -7,12 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.convergence.reference_points import (
-    ReferencePoint,
-    ReferenceWorkload,
-    find_reference,
-    parse_workload,
-)
+from analysis.convergence.matching import find_reference, other_rate_factor_reason
+from analysis.convergence.reference_points import ReferencePoint, ReferenceWorkload, parse_workload
 from analysis.reading.plan_view import TrialPlan
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.reference_range import ReferenceStatistics, compare_with_reference
@@ -35,7 +31,7 @@ class ReferenceComparison:
     The names of the fields are keys in summary.json. Numbers are None where the trial was not compared.
     """
 
-    workload: str  # name of the shipped scenario with this workload; empty if there is none for these evaluations
+    workload: str  # name of the shipped scenario with this workload; empty if there is none for these settings
     batch: int
     answer: ReferenceAnswer
     reason: str = ""  # why the trial was not compared
@@ -68,6 +64,8 @@ def compare_trial_with_reference(
     reference, reason = find_reference(workload, references)
     if reference is None:
         return ReferenceComparison("", plan.batch, ReferenceAnswer.NOT_COMPARED, reason) if reason else None
+    if reason := other_rate_factor_reason(reference, plan.batch, plan.batch_rate_factor):
+        return ReferenceComparison(reference.name, plan.batch, ReferenceAnswer.NOT_COMPARED, reason)
     statistics, is_interpolated, reason = _find_statistics(reference, plan.batch)
     if statistics is None:
         return ReferenceComparison(reference.name, plan.batch, ReferenceAnswer.NOT_COMPARED, reason)

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -14,10 +14,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from analysis.statistics.centre import Floats
 from services.learning.datasets import AnyDataset
+from services.learning.epoch_orders import AnyEpochOrder, ShuffledOrder
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
+from services.learning.partitions import AnyPartition, IidPartition
+from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.scenario.target import QualityTarget
-from services.scenario.workload import Precision
+from services.scenario.workload import BatchScaling, Precision
 from services.schema.component import FrozenRecord
 
 REFERENCE_FILE = Path(__file__).with_name("reference_points.json")
@@ -29,10 +32,15 @@ class ConvergenceWorkload(FrozenRecord):
 
     dataset: AnyDataset
     model: AnyModel
-    optimiser: AnyOptimiser  # the same for all batches
+    optimiser: AnyOptimiser  # as declared, before batch scaling
     target: QualityTarget
     precision: Precision
     evaluate_every: int = Field(gt=0)  # training samples between evaluations, up to which the samples are rounded
+    schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
+    schedule_samples: int | None = Field(None, gt=0)  # the sample budget; None with a constant schedule
+    clip_norm: float | None = None  # largest norm of the gradient of an update
+    order: AnyEpochOrder = ShuffledOrder()  # of the training samples within an epoch
+    partition: AnyPartition = IidPartition()  # of the training samples over the workers
 
 
 class ReferencePoint(FrozenRecord):
@@ -67,6 +75,7 @@ class ReferenceWorkload(FrozenRecord):
 
     name: str  # of the shipped scenario with this workload
     workload: ConvergenceWorkload
+    batch_scaling: BatchScaling | None = None  # of the learning rate, in the reference runs
     budget_samples: int  # after which a run counts as having missed the target
     points: tuple[ReferencePoint, ...]
     measured: MeasuredOn
@@ -78,6 +87,10 @@ class ReferenceWorkload(FrozenRecord):
             raise ValueError(f"points must be in ascending order of distinct batches, not {batches}")
         return self
 
+    def batch_rate_factor(self, batch: int) -> float:
+        """Return the factor on the declared learning rate in a reference run with this global batch."""
+        return self.batch_scaling.rate_factor(batch) if self.batch_scaling else 1.0
+
 
 def parse_workload(parts: dict[str, Any]) -> ConvergenceWorkload | None:
     """Return the workload that values of a plan describe.
@@ -88,26 +101,6 @@ def parse_workload(parts: dict[str, Any]) -> ConvergenceWorkload | None:
         return ConvergenceWorkload.model_validate(parts)
     except ValidationError:
         return None
-
-
-def find_reference(
-    workload: ConvergenceWorkload, references: Iterable[ReferenceWorkload]
-) -> tuple[ReferenceWorkload | None, str]:
-    """Return the reference of a workload; if there is none but one for other evaluations, return the reason.
-
-    A reference with other evaluations is not comparable: its samples are rounded up to other numbers.
-    """
-    reason = ""
-    for reference in references:
-        if reference.workload == workload:
-            return reference, ""
-        if reference.workload.model_copy(update={"evaluate_every": workload.evaluate_every}) == workload:
-            every = reference.workload.evaluate_every
-            reason = (
-                f"the model is evaluated every {workload.evaluate_every:,} samples, and the reference points of "
-                f"{reference.name} every {every:,}"
-            )
-    return None, reason
 
 
 def read_reference_file(path: Path) -> tuple[ReferenceWorkload, ...]:

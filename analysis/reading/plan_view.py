@@ -101,6 +101,7 @@ class TrialPlan(PlanJsonSection):
     optimiser: dict[str, Any] = {}  # with the learning rate of the first training phase; empty in old plans
     rate_schedule: dict[str, Any] = {"kind": "constant"}  # of the learning rate
     clip_norm: float | None = None  # largest norm of the gradient of an update
+    order: dict[str, Any] = {"kind": "shuffled"}  # of the training samples within an epoch
     batch_rate_factor: float = 1.0  # factor in the learning rate for the global batch
     dataset: dict[str, Any] = {}
     model: dict[str, Any] = {}
@@ -189,10 +190,12 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def workload_parts(self) -> dict[str, Any]:
-        """Parts of the workload that determine the samples to the target, apart from the batch.
+        """Parts of the workload that determine the samples to the target, apart from batch and batch scaling.
 
-        They are the fields of `analysis.convergence.reference_points.ConvergenceWorkload`.
+        They are the fields of `analysis.convergence.reference_points.ConvergenceWorkload`. A single worker uses all
+        samples, whatever the partition is.
         """
+        has_schedule = self.rate_schedule.get("kind") != "constant"
         return {
             "dataset": self.dataset,
             "model": self.model,
@@ -200,6 +203,11 @@ class TrialPlan(PlanJsonSection):
             "target": self.target,
             "precision": self.precision,
             "evaluate_every": self.evaluate_every or self.train_samples,
+            "schedule": self.rate_schedule,
+            "schedule_samples": self.epochs * self.train_samples if has_schedule else None,
+            "clip_norm": self.clip_norm,
+            "order": self.order,
+            "partition": self.partition if self.workers > 1 else {"kind": "iid"},
         }
 
     @property

@@ -166,6 +166,7 @@ def _make_reference(
     return ReferenceWorkload(
         name=name,
         workload=workload,
+        batch_scaling=run_workload.batch_scaling,
         budget_samples=run_workload.evaluation_schedule(1).epochs * run_workload.evaluation_schedule(1).order.samples,
         points=points,
         measured=measured,

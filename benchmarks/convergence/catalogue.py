@@ -23,13 +23,17 @@ class ReferenceCase:
         return load_scenario(find_scenario(self.scenario)).workload
 
     def make_run_workload(self, batch: int) -> Workload:
-        """Return the workload of one worker with this batch, which stops at the target or after a longer budget."""
+        """Return the workload of one worker with this batch, which stops at the target or after a longer budget.
+
+        A schedule depends on the budget, so the budget is the declared one if the learning rate is not constant.
+        """
         declared = self.load_workload()
         every = convergence_workload(declared).evaluate_every
+        budget_factor = 1 if _has_schedule(declared) else BUDGET_FACTOR
         update = {
             "batch": batch,
             "batch_per_worker": None,
-            "epochs": BUDGET_FACTOR * declared.epochs,
+            "epochs": budget_factor * declared.epochs,
             "stop": "target",
             "evaluate_every": every,
         }
@@ -37,11 +41,17 @@ class ReferenceCase:
 
 
 def convergence_workload(workload: Workload) -> ConvergenceWorkload:
-    """Return the parts of a workload that determine its samples to target, apart from the batch.
+    """Return the parts of a workload that determine its samples to target, apart from batch and batch scaling.
+
+    One worker uses all samples, so the partition is that of samples which all workers share.
 
     Raises:
         pydantic.ValidationError: the workload has no target.
+        ValueError: the schedule has keys in steps, whose meaning depends on the batch.
     """
+    if workload.schedule.convert_steps(workload.training_budget(1)) != workload.schedule:
+        raise ValueError("a workload with reference points needs a schedule in shares of the budget, not in steps")
+    train_samples = learning_task_of(workload.dataset).train_samples
     return ConvergenceWorkload.model_validate(
         {
             "dataset": workload.dataset,
@@ -49,9 +59,17 @@ def convergence_workload(workload: Workload) -> ConvergenceWorkload:
             "optimiser": workload.optimiser,
             "target": workload.target,
             "precision": workload.precision,
-            "evaluate_every": workload.evaluate_every or learning_task_of(workload.dataset).train_samples,
+            "evaluate_every": workload.evaluate_every or train_samples,
+            "schedule": workload.schedule,
+            "schedule_samples": workload.epochs * train_samples if _has_schedule(workload) else None,
+            "clip_norm": workload.clip_norm,
+            "order": workload.order,
         }
     )
+
+
+def _has_schedule(workload: Workload) -> bool:
+    return workload.schedule.kind != "constant"
 
 
 # name -> case. A new workload is one entry; `make bench-convergence WORKLOADS=<name>` measures it.
@@ -62,5 +80,7 @@ REFERENCE_CASES: Mapping[str, ReferenceCase] = {
         ReferenceCase("mlperf-like-mlp", (16, 32, 64, 128, 256, 512)),
         ReferenceCase("mlperf-like-lenet", (16, 32, 64, 128, 256, 512)),
         ReferenceCase("regression", (32, 64, 128, 256, 512)),
+        ReferenceCase("gpt-batch-scaling", (16, 32, 64, 128, 256)),
+        ReferenceCase("resnet-norm", (16, 32, 64, 128)),
     )
 }

@@ -49,10 +49,18 @@ def _format_section(reference: ReferenceWorkload) -> str:
     facts = (
         f"Dataset {workload.dataset.kind}, model {workload.model.kind}, optimiser {workload.optimiser.kind} with rate "
         f"{workload.optimiser.rate:g}, target {workload.target}; evaluated every {workload.evaluate_every:,} samples; "
-        f"budget {reference.budget_samples:,} samples. Measured on {measured.date} with commit {measured.commit} on "
-        f"{measured.machine} ({versions})."
+        f"budget {reference.budget_samples:,} samples.{_format_batch_scaling(reference)} "
+        f"Measured on {measured.date} with commit {measured.commit} on {measured.machine} ({versions})."
     )
     return "\n".join([f"## {reference.name}", "", facts, "", *format_workload_table(reference), ""])
+
+
+def _format_batch_scaling(reference: ReferenceWorkload) -> str:
+    """Return a sentence on the learning rates of the batches; empty if they are all the same."""
+    scaling = reference.batch_scaling
+    if scaling is None or scaling.rule == "none":
+        return ""
+    return f" The learning rate is that of batch {scaling.base_batch}, scaled with rule {scaling.rule}."
 
 
 def _format_row(point: ReferencePoint, reference: ReferenceWorkload) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ import pytest
 from analysis.convergence.reference_points import read_reference_file
 from benchmarks.convergence import bench
 from benchmarks.convergence.bench import FIRST_SEED, main
+from benchmarks.convergence.catalogue import REFERENCE_CASES, ReferenceCase, convergence_workload
+from services.scenario.workload import Workload
 
 SEEDS = 5
 CASES = 5  # batches of the workload `regression`
@@ -103,3 +105,42 @@ def test_a_measurement_that_cannot_be_published_does_not_start(
     assert measure(commit, *arguments) == 2
     assert problem in capsys.readouterr().err
     assert trainings == []
+
+
+@pytest.mark.parametrize(("schedule", "factor"), [({"kind": "constant"}, 3), ({"kind": "cosine"}, 1)])
+def test_a_schedule_keeps_the_budget_of_the_scenario(
+    schedule: dict[str, str], factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a longer budget, the learning rate of the reference would fall more slowly than that of the trials."""
+    declared = REFERENCE_CASES["regression"].load_workload()
+    changed = Workload.model_validate(declared.model_dump() | {"schedule": schedule})
+    monkeypatch.setattr(ReferenceCase, "load_workload", lambda _: changed)
+    run_workload = ReferenceCase("regression", (64,)).make_run_workload(64)
+
+    assert run_workload.epochs == factor * declared.epochs
+    assert convergence_workload(run_workload) == convergence_workload(changed)
+
+
+def test_a_schedule_in_steps_has_no_reference() -> None:
+    """A step is another number of samples with every batch."""
+    declared = REFERENCE_CASES["regression"].load_workload()
+    changed = {"schedule": {"kind": "linear_warmup", "warmup_steps": 10}}
+    workload = Workload.model_validate(declared.model_dump() | changed)
+
+    with pytest.raises(ValueError, match="needs a schedule in shares of the budget, not in steps"):
+        convergence_workload(workload)
+
+
+def test_the_page_states_the_scaled_learning_rate(
+    trainings: list[tuple[int, int]], measure: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The points of a workload with batch scaling have different learning rates."""
+    scaling = {"batch_scaling": {"rule": "sqrt", "base_batch": 64}}
+    workload = Workload.model_validate(REFERENCE_CASES["regression"].load_workload().model_dump() | scaling)
+    monkeypatch.setattr(ReferenceCase, "load_workload", lambda _: workload)
+
+    measure("abc", "--workloads", "regression", "--write", "machine A")
+
+    (reference,) = read_reference_file(tmp_path / "file")
+    assert reference.batch_rate_factor(256) == 2.0
+    assert "The learning rate is that of batch 64, scaled with rule sqrt." in (tmp_path / "page").read_text()

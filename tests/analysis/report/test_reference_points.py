@@ -30,6 +30,7 @@ from benchmarks.convergence.single_worker import samples_to_target_of_one_worker
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 from services.scenario.scenario import Scenario
+from services.scenario.workload import BatchScaling, Workload
 
 WORKLOAD: dict[str, Any] = {
     "dataset": {"kind": "digits"},
@@ -57,11 +58,11 @@ def reference_of(runs: dict[int, list[int | None]] | None = None, **workload: An
     )
 
 
-def plan_of(batch: int, **workload: Any) -> TrialPlan:
-    parts = WORKLOAD | {"evaluate_every": 100} | workload
-    optimiser = parts.pop("optimiser")
+def plan_of(batch: int, **plan_keys: Any) -> TrialPlan:
+    keys = WORKLOAD | {"evaluate_every": 100, "workers": 2} | plan_keys
+    optimiser = keys.pop("optimiser")
     return TrialPlan.model_validate(
-        {"trial": "t", "label": "ring", "workers": 2, "batch": batch, "workload_optimiser": optimiser, **parts}
+        {"trial": "t", "label": "ring", "batch": batch, "workload_optimiser": optimiser, **keys}
     )
 
 
@@ -146,7 +147,104 @@ def test_other_evaluations_are_not_comparable_and_the_reason_is_stated() -> None
     found = compare(64, 4200, evaluate_every=500)
 
     assert found.answer == ReferenceAnswer.NOT_COMPARED
-    assert "evaluated every 500 samples, and the reference points of quick every 100" in found.reason
+    assert found.reason == "evaluate_every is 500, and 100 in the reference points of quick"
+
+
+SCHEDULE = {"kind": "cosine", "warmup": 0.1, "warmup_start": 0.0, "final": 0.0}
+SCHEDULE_TEXT = "{kind: cosine, warmup: 0.1, warmup_start: 0.0, final: 0.0}"
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (
+            {"rate_schedule": SCHEDULE, "epochs": 4, "train_samples": 1438},
+            f"schedule is {SCHEDULE_TEXT}, and {{kind: constant}} in the reference points of quick",
+        ),
+        ({"clip_norm": 1.0}, "clip_norm is 1.0, and not declared in the reference points of quick"),
+        (
+            {"partition": {"kind": "dirichlet", "alpha": 0.1, "seed": 0}},
+            "partition is {kind: dirichlet, seed: 0, alpha: 0.1}, and {kind: iid} in the reference points of quick",
+        ),
+        (
+            {"order": {"kind": "shuffled_blocks", "block": 64}},
+            "order is {kind: shuffled_blocks, block: 64}, and {kind: shuffled} in the reference points of quick",
+        ),
+        (
+            {"batch_rate_factor": 2.0},
+            "batch_scaling multiplies the learning rate by 2, and by 1 in the reference points of quick with batch 64",
+        ),
+    ],
+)
+def test_a_trial_with_other_training_settings_is_not_compared_and_the_reason_is_stated(
+    other: dict[str, Any], reason: str
+) -> None:
+    """Each of these settings changes the samples to target; a trial with them would look like a bug, or hide one."""
+    found = compare(64, 3000, **other)
+
+    assert (found.answer, found.reason) == (ReferenceAnswer.NOT_COMPARED, reason)
+    assert (found.mean, found.low) == (None, None)
+
+
+def test_a_schedule_is_another_one_with_another_budget() -> None:
+    """A schedule is a function of the share of the budget: with twice the epochs, the rate falls half as fast."""
+    reference = reference_of(schedule=SCHEDULE, schedule_samples=4 * 1438)
+    keys = {"rate_schedule": SCHEDULE, "train_samples": 1438}
+
+    assert compare(64, 5100, reference, **keys, epochs=4).answer == ReferenceAnswer.WITHIN
+    assert compare(64, 5100, reference, **keys, epochs=8).reason == (
+        "the sample budget of the schedule is 11,504, and 5,752 in the reference points of quick"
+    )
+
+
+def test_the_budget_does_not_count_with_a_constant_learning_rate() -> None:
+    assert compare(64, 5100, epochs=8, train_samples=1438).answer == ReferenceAnswer.WITHIN
+
+
+def test_one_worker_has_all_samples_with_every_partition() -> None:
+    """The plan of a baseline contains the partition of the scenario, which has no effect on one worker."""
+    assert compare(64, 5100, partition={"kind": "shards", "per_worker": 2}, workers=1).answer == ReferenceAnswer.WITHIN
+
+
+def test_the_factor_of_batch_scaling_counts_not_its_rule() -> None:
+    """At the base batch all rules have the same learning rate; beyond it, each has its own."""
+    scaled = reference_of().model_copy(update={"batch_scaling": BatchScaling(rule="sqrt", base_batch=64)})
+
+    assert compare(64, 5100, scaled).answer == ReferenceAnswer.WITHIN
+    assert compare(128, 9100, scaled, batch_rate_factor=2**0.5).answer == ReferenceAnswer.WITHIN
+    assert compare(128, 9100, scaled, batch_rate_factor=2.0).answer == ReferenceAnswer.NOT_COMPARED
+    assert compare(128, 9100, scaled).reason == (
+        "batch_scaling multiplies the learning rate by 1, and by 1.41421 in the reference points of quick with batch "
+        "128"
+    )
+
+
+def test_the_settings_of_a_plan_reach_the_comparison() -> None:
+    """A setting that a plan recorded under another key would be read as its default, and compared."""
+    settings = {
+        "schedule": SCHEDULE,
+        "clip_norm": 2.0,
+        "order": {"kind": "shuffled_blocks", "block": 128},
+        "partition": {"kind": "sizes", "shares": [2, 1]},
+        "batch_scaling": {"rule": "linear", "base_batch": 32},
+    }
+    document = {
+        "name": "settings",
+        "workload": {**WORKLOAD, **settings, "batch": 64, "epochs": 3},
+        "cluster": {"workers": 2, "worker": {"throughput": "1000/s"}},
+        "strategies": {"ring": {"kind": "all_reduce"}},
+        "baseline": False,
+    }
+    (trial,) = Scenario.decode(document).trials()
+    plan = make_plan(trial, "r", "simulated", DummyAddresses())
+    view = TrialPlan.model_validate_json(plan.model_dump_json())
+    workload = ConvergenceWorkload.model_validate(view.workload_parts)
+
+    one_worker = convergence_workload(Workload.model_validate(document["workload"]))
+    assert workload == one_worker.model_copy(update={"partition": plan.partition})
+    assert plan.partition.kind == "sizes"
+    assert workload.schedule_samples == 3 * 1438
+    assert view.batch_rate_factor == 2.0
 
 
 def test_left_out_defaults_are_the_same_workload() -> None:
@@ -278,6 +376,7 @@ def test_the_package_has_a_reference_for_every_workload_of_the_catalogue() -> No
     assert by_name.keys() == REFERENCE_CASES.keys()
     for name, case in REFERENCE_CASES.items():
         assert by_name[name].workload == convergence_workload(case.load_workload()), name
+        assert by_name[name].batch_scaling == case.load_workload().batch_scaling, name
         assert tuple(point.batch for point in by_name[name].points) == case.batches, name
 
 
@@ -288,7 +387,7 @@ def test_points_of_the_package_have_enough_seeds_from_one_commit(reference: Refe
     assert all(min(point.samples_by_seed) > 1000 for point in reference.points), "seeds of scenarios would be dependent"
 
 
-@pytest.mark.parametrize("name", ["quickstart", "regression"])
+@pytest.mark.parametrize("name", ["quickstart", "regression", "resnet-norm", "gpt-batch-scaling"])
 def test_a_point_of_the_package_can_be_measured_again(name: str) -> None:
     """Other processors round differently, which may move the target by one evaluation."""
     reference = next(each for each in shipped_references() if each.name == name)
