@@ -15,7 +15,7 @@ from services.cluster.network import Network
 from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.collectives import TransferSchedule
 from services.scenario.payload import PlannedPayload
-from services.scenario.scenario import FidelityLimits
+from services.scenario.run_settings import FidelityLimits
 from services.scenario.target import QualityTarget
 from services.strategies.cost_model import StepTimePrediction
 

@@ -22,7 +22,7 @@ from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import send_vector
-from services.scenario.scenario import TransportName
+from services.scenario.run_settings import TransportName
 from services.transport.data_planes import DATA_PLANES
 
 MESSAGE_TIMEOUT_S, MAX_LIFETIME_S = 60.0, 3600.0

@@ -7,7 +7,7 @@ from compose.calibration.capacity import HostCapacity, host_fingerprint
 from compose.calibration.node_pair import CalibrationNodePair, create_calibration_nodes
 from compose.engines.base import EnginePreparationObserver, TrialEngine
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
-from services.scenario.scenario import TransportName
+from services.scenario.run_settings import TransportName
 from services.schema.errors import HostError
 
 LINK_RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of a link's uplink and downlink, tried in this order until one fails

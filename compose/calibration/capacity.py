@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from compose.engines.base import TrialEngine
 from compose.host.host_facts import available_core_count, processor_model, user_cache_folder
-from services.scenario.scenario import EngineName, TransportName
+from services.scenario.run_settings import EngineName, TransportName
 from services.schema.component import FrozenRecord
 
 

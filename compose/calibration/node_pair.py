@@ -29,7 +29,8 @@ from services.cluster.addresses import Address, NodeAddresses
 from services.node.message_probe import REQUESTER, RESPONDER, MessageTimesAndRates
 from services.plan import Plan, make_plan
 from services.runtime.control import OPEN_START_GATE_SIGNAL
-from services.scenario.scenario import Scenario, TransportName
+from services.scenario.run_settings import TransportName
+from services.scenario.scenario import Scenario
 from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 

@@ -9,7 +9,7 @@ from services.cluster.addresses import AddressAllocator
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.runtime.device import select_compute_device
-from services.scenario.scenario import EngineName
+from services.scenario.run_settings import EngineName
 from services.schema.errors import HostError
 
 

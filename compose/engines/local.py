@@ -22,7 +22,7 @@ from services.cluster.links.fluid_link import AtomicFloatFile
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
-from services.scenario.scenario import EngineName
+from services.scenario.run_settings import EngineName
 from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 

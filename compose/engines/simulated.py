@@ -18,7 +18,7 @@ from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import TrialOutcome
-from services.scenario.scenario import EngineName
+from services.scenario.run_settings import EngineName
 
 REPLY_POLL_S = 0.02
 MECHANISM = "fluid"

@@ -16,7 +16,7 @@ from services.cluster.events import (
     restrict_events_to_nodes,
 )
 from services.plan import Plan, random_event_horizon_s
-from services.scenario.scenario import EngineName
+from services.scenario.run_settings import EngineName
 from services.schema.conflicts import KeyConflict, KeyPath
 from services.schema.units import Duration
 

@@ -11,7 +11,8 @@ from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.cluster.network import SharedLink
 from services.plan import Plan, PostSwitchPhasePlan
 from services.scenario.learning_task import learning_task_of
-from services.scenario.scenario import EngineName, TrialSpec
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict, KeyPath
 from services.schema.units import Rate

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from services.cluster.addresses import DummyAddresses
 from services.cluster.cluster import cluster_node_names
 from services.plan import Plan, PostSwitchPhasePlan, make_plan
-from services.scenario.scenario import EngineName, Scenario, TrialIdentity, TrialSpec
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
 from services.strategies.cost_model import Flow
 
 

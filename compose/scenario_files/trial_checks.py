@@ -14,7 +14,8 @@ from compose.scenario_files.slow_links import find_slow_links
 from compose.scenario_files.swept_trial import SweptTrial, decode_swept_trial
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument
-from services.scenario.scenario import EngineName, Scenario, TrialIdentity, TrialSpec
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
 

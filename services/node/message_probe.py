@@ -21,7 +21,7 @@ from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
-from services.scenario.scenario import TransportName
+from services.scenario.run_settings import TransportName
 from services.schema.component import FrozenRecord
 from services.transport.data_planes import DATA_PLANES
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks

@@ -14,7 +14,7 @@ from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP
 from services.cluster.network import Network
 from services.learning.data_order import DataOrder, RankWeights
 from services.plan.node_plan import NodePlan
-from services.scenario.scenario import EngineName, TransportName
+from services.scenario.run_settings import EngineName, TransportName
 from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import CostModel
 

@@ -27,7 +27,8 @@ from services.plan.prediction import (
     predict_phase,
 )
 from services.scenario.learning_task import learning_task_of
-from services.scenario.scenario import AUTO, EngineName, TrialSpec
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import AUTO, TrialSpec
 from services.scenario.workload import Workload
 from services.strategies import PhasesAndSwitch
 from services.strategies.base import BytesPerStep

@@ -13,7 +13,8 @@ from services.collectives import NetworkAndModelSizes
 from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.runtime.device import GpuMemoryShare
-from services.scenario.scenario import EngineName, Scenario
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import Scenario
 from services.strategies.cost_model import CostModel
 
 MIN_S_PER_BYTE = 8 / 10e9  # of an unlimited link: on one host it reaches at most 10 Gbit/s

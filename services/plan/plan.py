@@ -27,7 +27,7 @@ from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model
 from services.plan.node_plan import NodePlan, NodeRole
 from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import PlannedPayload
-from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
+from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy

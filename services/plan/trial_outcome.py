@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from services.scenario.scenario import EngineName
+from services.scenario.run_settings import EngineName
 from services.schema.component import FrozenRecord
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from services.scenario.scenario import TransportName
+from services.scenario.run_settings import TransportName
 from services.transport.grpc.data_plane import GrpcTransport
 from services.transport.socket_transport import SocketTransport
 from services.transport.tcp.data_plane import TcpTransport

@@ -20,7 +20,8 @@ from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
-from services.scenario.scenario import EngineName, Scenario
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import Scenario
 
 
 @dataclass

@@ -33,7 +33,7 @@ from compose.shaping.mechanisms import (
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import TrialOutcome
-from services.scenario.scenario import EngineName
+from services.scenario.run_settings import EngineName
 from services.schema.component import FrozenRecord
 
 DATA_PORT, CONTROL_PORT = 7000, 7001

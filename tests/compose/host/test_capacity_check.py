@@ -31,7 +31,8 @@ from services.cluster.addresses import DummyAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
 from services.plan import Plan, make_plan
-from services.scenario.scenario import EngineName, Scenario
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
 HERE = HostFingerprint(cpu="made up", cores=2, kernel="6", engine="1")

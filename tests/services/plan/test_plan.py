@@ -12,7 +12,8 @@ from services.collectives import Ring
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.plan import Plan, make_plan
 from services.runtime.device import GpuMemoryShare
-from services.scenario.scenario import EngineName, Scenario
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import Scenario
 from services.strategies import AllReduce, ParameterServer, SinglePhaseStrategy, SingleWorker
 from services.strategies.cost_model import CostModel
 

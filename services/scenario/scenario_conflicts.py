@@ -1,0 +1,243 @@
+"""Conflicts between the keys of a scenario: its trials, its sweep, names of nodes and strategies, sizes, events."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING
+
+from services.cluster.cluster import cluster_node_names
+from services.cluster.events import LinkChange, event_conflicts
+from services.scenario.learning_task import learning_task_of
+from services.scenario.published_curves import unknown_label_conflicts
+from services.scenario.sweep import WORKERS_KEY_PATH, is_positive_int, unsweepable_key_reason
+from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
+from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
+from services.schema.units import Duration, Operations
+from services.strategies import ScenarioSizes
+
+if TYPE_CHECKING:
+    from services.scenario.scenario import Scenario
+
+
+def raise_scenario_conflicts(scenario: "Scenario") -> None:
+    """Raise the conflicts between the keys of a scenario.
+
+    Most can be checked only without a sweep, when each key has a single value: they are checked for each trial.
+
+    Raises:
+        ScenarioKeyConflictError: keys conflict with each other, or a limit is exceeded.
+    """
+    raise_conflicts(_find_too_many_trials(scenario))  # before the trials are enumerated
+    raise_conflicts((*_find_invalid_sweep_items(scenario), *_unknown_nodes_or_strategies(scenario)))
+    if scenario.sweep:
+        return
+    raise_conflicts(_find_too_large_training(scenario))  # before strategies compute anything for each step
+    partition_conflicts = scenario.workload.find_partition_conflicts(scenario.cluster.workers)
+    raise_conflicts(prepend_parent_key("workload", partition_conflicts))
+    raise_conflicts(_find_unswept_conflicts(scenario))
+
+
+def _find_too_many_trials(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if the scenario has more trials than allowed; the trials are counted, not enumerated."""
+    labels = ((None,) if scenario.baseline else ()) + tuple(scenario.strategies)
+    combinations = sum(
+        prod(len(axis.swept_values_or_names) for axis in scenario.sweep_axes_of_strategy(label).values())
+        for label in labels
+    )
+    if combinations * scenario.repeats > MAX_TRIALS:
+        message = (
+            f"the scenario has {combinations * scenario.repeats:,} trials: {combinations:,} combinations of strategy "
+            f"and swept values, times {scenario.repeats:,} repeats; at most {MAX_TRIALS:,} trials are allowed; "
+            "reduce repeats, swept values or strategies"
+        )
+        yield KeyConflict(("sweep" if combinations > scenario.repeats else "repeats",), message)
+
+
+def _find_invalid_sweep_items(scenario: "Scenario") -> Iterator[KeyConflict]:
+    document = scenario.encode()
+    for name, axis in scenario.sweep.items():
+        for path in axis.swept_key_paths(name):
+            if message := unsweepable_key_reason(path, document):
+                yield KeyConflict(("sweep", name), message)
+        counts = axis.list_swept_values(name, WORKERS_KEY_PATH)
+        if invalid_counts := [v for v in counts if not (is_positive_int(v) and v <= MAX_WORKERS)]:
+            message = (
+                f"the number of workers should be a whole number from 1 to {MAX_WORKERS:,}, not {invalid_counts[0]!r}"
+            )
+            yield KeyConflict(("sweep", name), message)
+
+
+def _unknown_nodes_or_strategies(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
+    workers = max(_swept_node_counts(scenario, WORKERS_KEY_PATH), default=scenario.cluster.workers)
+    server_counts = (strategy.training_phases().server_count for strategy in scenario.strategies.values())
+    servers = max((*_swept_server_counts(scenario), *server_counts))
+    yield from prepend_parent_key("cluster", scenario.cluster.find_unknown_node_refs(workers, servers))
+    yield from prepend_parent_key("events", event_conflicts(scenario.events, cluster_node_names(workers, servers)))
+    yield from unknown_label_conflicts(scenario.published, list(scenario.strategies))
+
+
+def _swept_node_counts(scenario: "Scenario", count_key_path: str) -> Iterator[int]:
+    """Yield the values of a swept key that counts nodes, such as the number of workers or of servers."""
+    values = (value for name, axis in scenario.sweep.items() for value in axis.list_swept_values(name, count_key_path))
+    return (value for value in values if is_positive_int(value) and value <= max(MAX_WORKERS, MAX_SERVERS))
+
+
+def _swept_server_counts(scenario: "Scenario") -> Iterator[int]:
+    for label in scenario.strategies:
+        for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
+            yield from _swept_node_counts(scenario, f"strategies.{label}{phase}.servers")
+
+
+def _find_too_large_training(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if a trial has more training steps, or the model more parameters, than allowed."""
+    layout = scenario.workload.model.parameter_layout(learning_task_of(scenario.workload.dataset).task)
+    if (parameters := layout.parameter_count) > MAX_PARAMETERS:
+        message = f"the model has {parameters:,} parameters; at most {MAX_PARAMETERS:,} are allowed"
+        yield KeyConflict(("workload", "model"), message)
+    steps_per_epoch = scenario.workload.steps_per_epoch(scenario.cluster.workers)
+    if scenario.workload.epochs * steps_per_epoch > MAX_STEPS:
+        message = (
+            f"{scenario.workload.epochs:,} epochs of {steps_per_epoch:,} steps are more than {MAX_STEPS:,} steps; "
+            f"at most {MAX_STEPS // steps_per_epoch:,} epochs are allowed with this batch"
+        )
+        yield KeyConflict(("workload", "epochs"), message)
+
+
+def _find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield the conflicts between keys of a scenario without a sweep.
+
+    These conflicts can be checked only if each key has a single value.
+    """
+    workers = scenario.cluster.workers
+    for label, strategy in scenario.strategies.items():
+        conflicts = strategy.find_scenario_conflicts(_collect_scenario_sizes(scenario))
+        yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
+    schedule_conflicts = scenario.workload.schedule.find_budget_conflicts(scenario.workload.training_budget(workers))
+    yield from prepend_parent_key("workload", prepend_parent_key("schedule", schedule_conflicts))
+    if scenario.workload.global_batch_size(workers) < workers:
+        message = (
+            f"batch ({scenario.workload.batch}) is smaller than the number of workers ({workers}); use a batch of at "
+            f"least {workers}, or fewer workers"
+        )
+        yield KeyConflict(("workload", "batch"), message)
+    yield from _find_too_frequent_evaluations(scenario)
+    yield from _find_samples_of_promoted_workers(scenario)
+    yield from _find_rate_changes_of_unshaped_links(scenario)
+    yield from _missing_throughput_conflicts(scenario)
+    yield from _find_operations_conflicts(scenario)
+    yield from _find_too_slow_workers(scenario)
+    yield from _find_events_after_end(scenario)
+
+
+def _find_too_frequent_evaluations(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if a step would complete several evaluation points; the schedule has one per step."""
+    every, batch = scenario.workload.evaluate_every, scenario.workload.global_batch_size(scenario.cluster.workers)
+    if every is not None and every < batch:
+        message = (
+            f"evaluate_every ({every} samples) is smaller than the global batch ({batch} samples), but an "
+            f"evaluation follows a whole step; use at least {batch}"
+        )
+        yield KeyConflict(("workload", "evaluate_every"), message)
+
+
+def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
+    workers, workload = scenario.cluster.workers, scenario.workload
+    layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
+    schedule = workload.evaluation_schedule(workers)
+    return ScenarioSizes(
+        workers=workers,
+        steps=workload.total_steps(workers),
+        steps_per_epoch=workload.steps_per_epoch(workers),
+        evaluations=schedule.point_count,
+        steps_between_evaluations=schedule.steps_between,
+        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
+        has_link_rates=scenario.cluster.has_link_rate_limits,
+        whole_vector_need=workload.whole_vector_need,
+    )
+
+
+def _find_samples_of_promoted_workers(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if workers own samples that are not used after a switch, because the workers then serve."""
+    if not scenario.workload.summarise_parts(scenario.cluster.workers).sizes:
+        return
+    for label, strategy in scenario.strategies.items():
+        switch = strategy.training_phases().switch
+        if switch and 0 in (shares := switch.batch_shares_after_switch(scenario.cluster.workers)):
+            message = (
+                f"strategy {label} turns worker-{shares.index(0)} into a server, so that the samples which it owns "
+                f"would not be used after the switch; use partition iid, or another placement in strategies.{label}"
+            )
+            yield KeyConflict(("workload", "partition"), message)
+
+
+def _find_rate_changes_of_unshaped_links(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every event that changes the rate of a link without a declared rate."""
+    for k, event in enumerate(scenario.events):
+        for key in ("uplink", "downlink"):
+            if not isinstance(event, LinkChange) or getattr(event, key) is None:
+                continue
+            unshaped = [name for name in event.of if getattr(scenario.cluster.access_link(name), key) is None]
+            if unshaped:
+                message = f"{unshaped[0]} has no declared {key} that the event could change; declare one in cluster"
+                yield KeyConflict(("events", k, key), message)
+
+
+def _missing_throughput_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every random event if a worker has no declared throughput.
+
+    Random events need a predicted duration of the trial, which needs the throughput of every worker.
+    """
+    unpaced = scenario.workers_without_throughput
+    for k, event in enumerate(scenario.events):
+        if unpaced and event.at.random is not None:
+            message = (
+                f"random events need a predicted duration, and {unpaced[0]} has no throughput to predict it from; "
+                "declare a throughput or utilisation for every worker, or use time, step or share instead of random"
+            )
+            yield KeyConflict(("events", k, "at", "random"), message)
+
+
+def _find_operations_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if operations per sample are missing for a utilisation, or have no effect."""
+    ranks = [rank for rank in range(scenario.cluster.workers) if scenario.worker_spec(rank).utilisation is not None]
+    if ranks and scenario.workload.sample_operations is None:
+        message = (
+            f"worker-{ranks[0]} declares a utilisation, but the operations per sample of payload "
+            f"{scenario.workload.payload} are not known; add for example flops_per_sample: {Operations.example}, or "
+            "declare a throughput instead of the utilisation"
+        )
+        yield KeyConflict(("workload", "flops_per_sample"), message)
+    if scenario.workload.flops_per_sample is not None and not ranks:
+        message = (
+            "flops_per_sample has no effect, since no worker declares a utilisation; remove it, or add for example "
+            "utilisation: 0.4 and profile: h100 to cluster.worker"
+        )
+        yield KeyConflict(("workload", "flops_per_sample"), message)
+
+
+def _find_too_slow_workers(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.
+
+    A clock that counts such times in seconds cannot represent the milliseconds of a message.
+    """
+    workers = scenario.cluster.workers
+    order = scenario.workload.data_order(workers, scenario.seed)
+    for rank, samples in enumerate(order.share_sizes(0, (1,) * workers)):
+        speed = scenario.worker_compute_speed(rank)
+        if speed and samples > Duration(Duration.largest) * speed.samples_per_s:
+            key = "throughput" if scenario.worker_spec(rank).throughput else "utilisation"
+            message = (
+                f"worker-{rank} computes {speed.samples_per_s:.3g} samples/s, so that its {samples:g} samples of a "
+                f"step take more than {Duration.largest}; declare a higher {key} or speed"
+            )
+            yield KeyConflict(("cluster", "worker", key), message)
+            return
+
+
+def _find_events_after_end(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every event that is declared at a step after the last training step."""
+    steps = scenario.workload.total_steps(scenario.cluster.workers)
+    for k, event in enumerate(scenario.events):
+        if event.at.step is not None and event.at.step >= steps:
+            message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
+            yield KeyConflict(("events", k, "at", "step"), message)
