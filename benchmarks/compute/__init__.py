@@ -2,6 +2,7 @@
 
 cases            the measured models, each with dataset, batch and optimiser
 torch_models     the same models in PyTorch, one file per kind; torch_detection and torch_transformer: shared parts
+batches          batches of a case, the same for both
 training         training loops of Ensayo and of PyTorch
 step_times       seconds per step of both, in one process
 step_memory      peak memory of one of both, in a process of its own

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from benchmarks.compute.batches import SEED, FloatType, training_batches
 from benchmarks.compute.cases import ComputeCase
 from benchmarks.compute.torch_detection import detection_loss
-from benchmarks.compute.training import SEED, FloatType, training_batches
 from services.learning.datasets import LearningTask
 from services.learning.layout import ParameterLayout
 from services.learning.models import Model

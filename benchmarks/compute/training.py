@@ -1,19 +1,12 @@
-"""Training loop of Ensayo, and what it has in common with that of PyTorch."""
+"""Training loop of Ensayo, and the choice between it and that of PyTorch."""
 
-from collections.abc import Iterator
-from itertools import cycle
 from typing import Literal, Protocol, TypeAlias
 
+from benchmarks.compute.batches import SEED, FloatType, training_batches
 from benchmarks.compute.cases import ComputeCase
-from services.learning.datasets import TrainTestData
-from services.learning.randomness import BatchRandomness
-from services.schema.arrays import HostArray, Vector
 
 Side: TypeAlias = Literal["Ensayo", "PyTorch"]
-FloatType: TypeAlias = Literal["float32", "float64"]
 SIDES: tuple[Side, ...] = ("Ensayo", "PyTorch")
-DISTINCT_BATCHES = 8  # training repeats them
-SEED = 0
 
 
 class Training(Protocol):
@@ -30,7 +23,7 @@ class EnsayoTraining:
         data = case.dataset.load(dtype)
         self._case, self._task = case, data.task
         self._batches = training_batches(case, data)
-        self.params: Vector = case.model.init_parameters(data.task, SEED, dtype)
+        self.params = case.model.init_parameters(data.task, SEED, dtype)
         self._state = case.optimiser.init_state(self.params)
 
     def run_step(self) -> float:
@@ -50,11 +43,3 @@ def create_training(case: ComputeCase, side: Side) -> Training:
     from benchmarks.compute.torch_training import TorchTraining  # noqa: PLC0415 - see above
 
     return TorchTraining(case)
-
-
-def training_batches(case: ComputeCase, data: TrainTestData) -> Iterator[tuple[HostArray, HostArray, BatchRandomness]]:
-    """Yield samples, targets and seeds of random numbers of one step after the other, without end."""
-    starts = range(0, len(data.train_x) - case.batch + 1, case.batch)[:DISTINCT_BATCHES]
-    parts = [slice(start, start + case.batch) for start in starts]
-    for step, part in enumerate(cycle(parts)):
-        yield data.train_x[part], data.train_y[part], BatchRandomness(SEED, step)

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import Field, model_validator
 
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, KeyPath, raise_conflicts
 from services.schema.units import NUMBER_PATTERN, Power
+from services.schema.validated_text import ValidatedText
 
 PRICE_PATTERN = rf"^({NUMBER_PATTERN})\s*([A-Za-z]{{1,16}})/h$"
 PRICE_EXAMPLE = "2.5 USD/h"
@@ -18,7 +18,7 @@ WATTS_DESCRIPTION = "declared power draw of the node, idle and while it computes
 PRICE_DESCRIPTION = f"declared price of the node per hour with its currency, such as {PRICE_EXAMPLE}"
 
 
-class HourlyPrice(str):
+class HourlyPrice(ValidatedText):
     """Price of a node per hour, as text: `2.5 USD/h`. The currency is a label without a meaning for Ensayo."""
 
     __slots__ = ("amount", "currency")
@@ -43,20 +43,11 @@ class HourlyPrice(str):
         return price
 
     @classmethod
-    def _validate(cls, value: Any) -> Self:
-        if isinstance(value, str):
-            return cls(value)
-        raise ValueError(f"should be a price per hour with its currency, for example {PRICE_EXAMPLE}")
+    def describe_forms(cls) -> str:
+        return f"a price per hour with its currency, for example {PRICE_EXAMPLE}"
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the pydantic schema of a price: validated text."""
-        written = core_schema.plain_serializer_function_ser_schema(lambda value: str(value), when_used="json")  # noqa: PLW0108 - pydantic cannot inspect `str`
-        return core_schema.no_info_plain_validator_function(cls._validate, serialization=written)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the JSON Schema of a price, with which editors underline a wrong one."""
+    def make_json_schema(cls) -> dict[str, Any]:
         return {"type": "string", "pattern": PRICE_PATTERN, "examples": [PRICE_EXAMPLE]}
 
 

@@ -8,9 +8,6 @@ import re
 from functools import cached_property
 from typing import Any, NamedTuple, Self, get_args
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
-
 from services.learning.published_models import (
     BYTES_BY_NUMBER_FORMAT,
     PUBLISHED_MODELS,
@@ -20,6 +17,7 @@ from services.learning.published_models import (
 )
 from services.schema.component import FrozenRecord
 from services.schema.units import NUMBER_PATTERN
+from services.schema.validated_text import ValidatedText
 
 MODEL_NAMES: tuple[PublishedModelName, ...] = get_args(PublishedModelName)
 NUMBER_FORMATS: tuple[NumberFormat, ...] = get_args(NumberFormat)
@@ -44,7 +42,7 @@ class ModelSize(NamedTuple):
     number_format: NumberFormat
 
 
-class DeclaredPayload(str):
+class DeclaredPayload(ValidatedText):
     """Model whose messages a scenario declares, as text: `bert-large`, `bert-large x bf16` or `30.8M x fp32`."""
 
     __slots__ = ("model_size",)
@@ -72,20 +70,11 @@ class DeclaredPayload(str):
         return self.model_size.parameter_count * BYTES_BY_NUMBER_FORMAT[self.model_size.number_format]
 
     @classmethod
-    def _validate(cls, value: Any) -> Self:
-        if isinstance(value, str):
-            return cls(value)
-        raise ValueError(f"should be {PAYLOAD_FORMS}")
+    def describe_forms(cls) -> str:
+        return PAYLOAD_FORMS
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the pydantic schema of a declared payload: validated text."""
-        written = core_schema.plain_serializer_function_ser_schema(lambda value: str(value), when_used="json")  # noqa: PLW0108 - pydantic cannot inspect `str`
-        return core_schema.no_info_plain_validator_function(cls._validate, serialization=written)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the JSON Schema of a declared payload, with which editors complete and check it."""
+    def make_json_schema(cls) -> dict[str, Any]:
         names = {"type": "string", "enum": list(MODEL_NAMES)}
         patterns = {"type": "string", "pattern": f"{NAMED_PATTERN}|{COUNTED_PATTERN}", "examples": [EXAMPLE]}
         return {"anyOf": [names, patterns]}

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.compute import __main__ as bench
+from benchmarks.compute.batches import DISTINCT_BATCHES, training_batches
 from benchmarks.compute.cases import CASES
-from benchmarks.compute.training import DISTINCT_BATCHES, EnsayoTraining, training_batches
+from benchmarks.compute.training import EnsayoTraining
 from services.learning.models import AnyModel
 from services.schema.errors import HostError
 

@@ -10,9 +10,10 @@ torch = pytest.importorskip("torch")
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402 - after the check for PyTorch
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from benchmarks.compute.batches import SEED, FloatType, training_batches  # noqa: E402
 from benchmarks.compute.cases import CASES, ComputeCase  # noqa: E402
 from benchmarks.compute.torch_training import TorchTraining, build_counterpart, flatten_gradients  # noqa: E402
-from benchmarks.compute.training import SEED, EnsayoTraining, FloatType, training_batches  # noqa: E402
+from benchmarks.compute.training import EnsayoTraining  # noqa: E402
 from services.learning.models import ResNet  # noqa: E402
 
 pytestmark = pytest.mark.torch
