@@ -42,6 +42,7 @@ def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
         _draw_speedup_panel(axes, run.summary, panel_curves)
         _draw_published_times(axes, run.summary.published_times_to_target, panel_curves)
         axes.set_title(condition)
+        axes.xaxis.set_tick_params(labelbottom=True)
     for axes in panels[len(conditions) :]:
         axes.remove()
     counts = _worker_counts(curves)
@@ -88,6 +89,15 @@ def _draw_published_times(
             counts = [published.relative_size(point) * curve.base.workers for point in published.points]
             speedups = [point.measured or float("nan") for point in published.points]
             axes.plot(counts, speedups, ":x", color=style.BASELINE_GREY, linewidth=0.9)
+            axes.set_xlabel(_describe_size_axis(published, curve))
+
+
+def _describe_size_axis(published: PublishedCurve, measured: SpeedupCurve) -> str:
+    """Return the label of an axis on which both curves share the multiples of their bases."""
+    if published.base_workers == measured.base.workers:
+        return "workers; published: accelerators"
+    factor = f" x {measured.base.workers}" if measured.base.workers > 1 else ""
+    return f"workers; published: accelerators / {published.base_workers}{factor}"
 
 
 def describe_speedup_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:

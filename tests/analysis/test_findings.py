@@ -12,7 +12,6 @@ from analysis.metrics.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.findings import FINDING_FUNCTIONS, describe_main_finding
 from analysis.report.headline import headline_sentences
-from analysis.report.headline import headline_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 from services.scenario.published_curves import PublishedCurve
