@@ -12,6 +12,7 @@ from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.findings import describe_predicted_speedups
 from analysis.report.wording import capitalise_first_letter, format_number
+from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN
 from services.scenario.published_curves import PublishedCurve
 
@@ -39,7 +40,7 @@ def draw_predicted_speedup(run: AnalysedRun) -> CaptionedFigure | None:
     for index, (axes, curve) in enumerate(zip(panels, curves, strict=False)):
         colour = style.strategy_colour(run.summary, curve.strategy)
         _draw_speedup_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
-        _draw_published_speedups(axes, run.summary.published_results_for(curve.strategy))
+        _draw_published_speedups(axes, _published_speeds_of(run.summary, curve.strategy))
         axes.set_xlabel("workers" if index + columns >= len(curves) else "")
         axes.xaxis.set_tick_params(labelbottom=True)
     for axes in panels[len(curves) :]:
@@ -52,13 +53,19 @@ def draw_predicted_speedup(run: AnalysedRun) -> CaptionedFigure | None:
     style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
         colour = style.strategy_colour(run.summary, curve.strategy)
-        _label_both_curve_ends(axes, curve, colour, run.summary.published_results_for(curve.strategy))
+        _label_both_curve_ends(axes, curve, colour, _published_speeds_of(run.summary, curve.strategy))
     caption = (
         "Speedup in samples per second over the same base. Filled: measured. Open: predicted by the closed forms "
         "(predicted step x steps of the whole budget). Dashed: ideal. Neither includes the cost of learning."
     )
-    caption += _describe_published_sources(run.summary.published)
-    return CaptionedFigure("predicted_speedup", title, caption, _figure_data(curves, run.summary.published), figure)
+    caption += _describe_published_sources(run.summary.published_speeds)
+    return CaptionedFigure(
+        "predicted_speedup", title, caption, _figure_data(curves, run.summary.published_speeds), figure
+    )
+
+
+def _published_speeds_of(summary: RunSummary, strategy: str) -> tuple[PublishedCurve, ...]:
+    return tuple(curve for curve in summary.published_speeds if curve.strategy == strategy)
 
 
 def _describe_published_sources(published_curves: Sequence[PublishedCurve]) -> str:
@@ -89,7 +96,8 @@ def _draw_speedup_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: st
 def _draw_published_speedups(axes: Axes, published_curves: Sequence[PublishedCurve]) -> None:
     for curve in published_curves:
         for field_name, (marker, _) in PUBLISHED_MARKERS.items():
-            speedups = [(point.workers, speedup) for point in curve.points if (speedup := getattr(point, field_name))]
+            points = [point for point in curve.points if getattr(point, field_name)]
+            speedups = [(curve.relative_size(point), getattr(point, field_name)) for point in points]
             counts, values = [count for count, _ in speedups], [speedup for _, speedup in speedups]
             axes.plot(counts, values, ":", color=style.BASELINE_GREY, marker=marker, linewidth=0.9)
 
@@ -111,7 +119,9 @@ def _label_both_curve_ends(
 
 
 def _figure_data(speedup_curves: Sequence[SpeedupCurve], published_curves: Sequence[PublishedCurve]) -> pd.DataFrame:
-    published_points = {(curve.strategy, point.workers): point for curve in published_curves for point in curve.points}
+    published_points = {
+        (curve.strategy, curve.relative_size(point)): point for curve in published_curves for point in curve.points
+    }
     rows = [
         (
             *(curve.strategy, curve.condition, curve.base.strategy, curve.base.workers, point.workers),

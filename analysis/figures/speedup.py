@@ -15,6 +15,7 @@ from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.report.wording import format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric
+from services.scenario.published_curves import PublishedCurve
 
 MAX_LISTED_BASES = 6  # more bases are summarised in the caption
 MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels at the ends of curves
@@ -37,8 +38,11 @@ def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
     title = _figure_title(curves)
     style.add_run_title_and_footer(figure, run.summary, title)
     for axes, condition in zip(panels, conditions, strict=False):
-        _draw_speedup_panel(axes, run.summary, [curve for curve in curves if curve.condition == condition])
+        panel_curves = [curve for curve in curves if curve.condition == condition]
+        _draw_speedup_panel(axes, run.summary, panel_curves)
+        _draw_published_times(axes, run.summary.published_times_to_target, panel_curves)
         axes.set_title(condition)
+        axes.xaxis.set_tick_params(labelbottom=True)
     for axes in panels[len(conditions) :]:
         axes.remove()
     counts = _worker_counts(curves)
@@ -51,10 +55,49 @@ def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
             curve.display_name: (curve.points[-1].speedup, style.strategy_colour(run.summary, curve.strategy))
             for curve in panel_curves
         }
+        for published_curve in run.summary.published_times_to_target:
+            if _find_comparable_curves(published_curve, panel_curves):
+                curve_ends["published"] = (published_curve.points[-1].measured or float("nan"), style.BASELINE_GREY)
         curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, style.BASELINE_GREY)
         draw_right_edge_labels(axes, curve_ends)
-    caption = f"{describe_speedup_baselines(curves)} {BALANCE_LEGEND}"
+    published = [curve for curve in run.summary.published_times_to_target if _find_comparable_curves(curve, curves)]
+    caption = f"{describe_speedup_baselines(curves)} {BALANCE_LEGEND}{_describe_published_times(published)}"
     return CaptionedFigure("speedup", title, caption, _make_speedup_table(curves, run.summary.balance), figure)
+
+
+def _find_comparable_curves(published: PublishedCurve, curves: Sequence[SpeedupCurve]) -> list[SpeedupCurve]:
+    """Return the measured curves of times to the target of the strategy beside which a published curve is drawn."""
+    return [curve for curve in curves if curve.strategy == published.strategy and curve.of == "time_to_target"]
+
+
+def _describe_published_times(published_curves: Sequence[PublishedCurve]) -> str:
+    """Return caption text that says what N and the speedup of published curves mean; empty if there are none."""
+    if not published_curves:
+        return ""
+    texts = [f"N = accelerators / {curve.base_workers}: {curve.source}" for curve in published_curves]
+    return (
+        " N of measured curves: emulated accelerators (workers). Grey crosses: published systems that train the real "
+        f"workload to its own target, relative to the smallest system; {'; '.join(texts)}."
+    )
+
+
+def _draw_published_times(
+    axes: Axes, published_curves: Sequence[PublishedCurve], curves: Sequence[SpeedupCurve]
+) -> None:
+    for published in published_curves:
+        for curve in _find_comparable_curves(published, curves)[:1]:
+            counts = [published.relative_size(point) * curve.base.workers for point in published.points]
+            speedups = [point.measured or float("nan") for point in published.points]
+            axes.plot(counts, speedups, ":x", color=style.BASELINE_GREY, linewidth=0.9)
+            axes.set_xlabel(_describe_size_axis(published, curve))
+
+
+def _describe_size_axis(published: PublishedCurve, measured: SpeedupCurve) -> str:
+    """Return the label of an axis on which both curves share the multiples of their bases."""
+    if published.base_workers == measured.base.workers:
+        return "workers; published: accelerators"
+    factor = f" x {measured.base.workers}" if measured.base.workers > 1 else ""
+    return f"workers; published: accelerators / {published.base_workers}{factor}"
 
 
 def describe_speedup_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:

@@ -105,10 +105,10 @@ def final_metric_finding(summary: RunSummary) -> str:
 def predicted_speedup_finding(summary: RunSummary) -> str:
     """Return a sentence on measured and predicted speedup.
 
-    Applies to scenarios that quote published speedups.
+    Applies to scenarios that quote published speedups in samples per second.
     """
     predicted = [curve for curve in summary.curves if curve.has_predictions]
-    return describe_predicted_speedups(predicted) if summary.published and predicted else ""
+    return describe_predicted_speedups(predicted) if summary.published_speeds and predicted else ""
 
 
 def fastest_strategies_finding(summary: RunSummary) -> str:

@@ -32,7 +32,8 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     ]
     predicted = [curve for curve in summary.curves if curve.has_predictions]
     candidates += [findings.describe_predicted_speedups(predicted)] if predicted else []
-    candidates += [_published_speedup_sentence(published, summary) for published in summary.published]
+    candidates += [_published_speedup_sentence(curve, summary) for curve in summary.published_speeds]
+    candidates += [_published_time_sentence(curve, summary) for curve in summary.published_times_to_target]
     sentences = [text for index, text in enumerate(candidates) if findings.is_new_sentence(text, candidates[:index])]
     if quality_gap := find_quality_gap(summary.trial_groups):
         sentences[0] = f"{sentences[0]}; {quality_gap.description}"
@@ -145,6 +146,42 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
         return f"{sentence}."
     measured, predicted = format_number(own_point.rate_speedup), format_number(own_point.predicted_speedup)
     return f"{sentence}; here it is {measured}, and our closed form predicts {predicted}."
+
+
+def _published_time_sentence(published_curve: PublishedCurve, summary: RunSummary) -> str:
+    """Return a sentence that compares a published speedup in time to a target with the speedups of this run.
+
+    For example: "ring: a published system with 16 times the accelerators of its base (4) reaches its own target 11.3
+    times as fast (MLPerf); here, 16 times the workers reach the target 8.10 times as fast with batch fixed".
+
+    The sentence is about the largest relative size that was measured here, or else the largest one that was published.
+    """
+    published = {
+        published_curve.relative_size(point): point.measured for point in published_curve.points if point.measured
+    }
+    if not published:
+        return ""
+    curves = [curve for curve in summary.curves if curve.strategy == published_curve.strategy]
+    own = {
+        (point.workers / curve.base.workers, curve.condition): point.speedup
+        for curve in curves
+        if curve.of == "time_to_target"
+        for point in curve.points
+    }
+    size = max(published.keys() & {size for size, _ in own}, default=max(published))
+    sentence = (
+        f"{published_curve.strategy}: a published system with {format_number(size)} times the accelerators of its base "
+        f"({published_curve.base_workers}) reaches its own target {format_number(published[size])} times as fast "
+        f"({published_curve.source})"
+    )
+    texts = [
+        " with ".join(filter(None, [format_number(speedup), condition]))
+        for (own_size, condition), speedup in own.items()
+        if own_size == size
+    ]
+    if not texts:
+        return f"{sentence}."
+    return f"{sentence}; here, {format_number(size)} times the workers have a speedup of {join_names(texts)}."
 
 
 def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:

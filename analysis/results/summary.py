@@ -98,9 +98,15 @@ class RunSummary:
         """
         return next((trial.target for trial in self.trials if trial.target), None)
 
-    def published_results_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
-        """Return the published speedups that the scenario quotes for the strategy `strategy`."""
-        return tuple(result for result in self.published if result.strategy == strategy)
+    @property
+    def published_speeds(self) -> tuple[PublishedCurve, ...]:
+        """Published speedups in samples per second that the scenario quotes."""
+        return tuple(curve for curve in self.published if curve.speedup_of == "samples_per_second")
+
+    @property
+    def published_times_to_target(self) -> tuple[PublishedCurve, ...]:
+        """Published speedups in time to a target that the scenario quotes."""
+        return tuple(curve for curve in self.published if curve.speedup_of == "time_to_target")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as the content of summary.json, with None instead of NaN and infinity."""

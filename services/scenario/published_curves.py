@@ -4,7 +4,7 @@ Reports show them beside the measured speedups.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -13,11 +13,11 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class PublishedSpeedups(FrozenRecord):
-    """Measured and predicted speedups that were published, of n workers over a single worker."""
+    """Measured and predicted speedups that were published, of n workers over the base of the curve."""
 
     workers: PositiveInt
-    measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")
-    predicted: PositiveFloat | None = Field(None, description="speedup over one worker by the source's model")
+    measured: PositiveFloat | None = Field(None, description="speedup over the base that the source measured")
+    predicted: PositiveFloat | None = Field(None, description="speedup over the base by the source's model")
 
     @model_validator(mode="after")
     def _require_any_speedup(self) -> Self:
@@ -34,7 +34,21 @@ class PublishedCurve(FrozenRecord):
 
     strategy: str = Field(description="label of the strategy beside which the curve is drawn")
     source: str = Field(min_length=1, description="publication with the numbers: author, title, table or figure")
+    speedup_of: Literal["samples_per_second", "time_to_target"] = Field(
+        "samples_per_second",
+        description="samples_per_second: speed of training, drawn beside predicted speeds; time_to_target: time to a "
+        "stated quality, drawn beside measured times to the target",
+    )
+    base_workers: PositiveInt = Field(
+        1,
+        description="workers or accelerators of the base, which has a speedup of 1; figures show the curve over "
+        "workers / base_workers",
+    )
     points: tuple[PublishedSpeedups, ...] = Field(min_length=1, description="speedups by number of workers")
+
+    def relative_size(self, point: PublishedSpeedups) -> float:
+        """Return how many times the workers of the base a point has."""
+        return point.workers / self.base_workers
 
     @model_validator(mode="after")
     def _check_unique_worker_counts(self) -> Self:

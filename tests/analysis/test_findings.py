@@ -253,6 +253,40 @@ def test_published_results_are_answered_by_the_closed_form(trial: Trials) -> Non
     )
 
 
+PUBLISHED_TIMES = PublishedCurve.model_validate(
+    {
+        "strategy": "ring",
+        "speedup_of": "time_to_target",
+        "base_workers": 4,
+        "source": "a round",
+        "points": [{"workers": 8, "measured": 1.9}, {"workers": 16, "measured": 3.5}, {"workers": 64, "measured": 9.0}],
+    }
+)
+
+
+def test_published_times_are_compared_at_the_largest_relative_size_that_was_measured(trial: Trials) -> None:
+    """16 published accelerators are four times the base of four, and so are four workers of one."""
+    trials = [trial("ring", n, 8 / n, time_to_target_s=8 / n, **REACHED) for n in (1, 4)]
+
+    sentences = headline_sentences(summary(*trials, published=(PUBLISHED_TIMES,)))
+
+    assert (
+        "Ring: a published system with 4.00 times the accelerators of its base (4) reaches its own target 3.50 times "
+        "as fast (a round); here, 4.00 times the workers have a speedup of 4.00."
+    ) in sentences
+
+
+def test_published_times_are_not_compared_with_times_for_equal_samples(trial: Trials) -> None:
+    """A time to a target contains the samples that it needs; a time for a budget of samples does not."""
+    trials = [trial("ring", n, 8 / n, predicted_samples_per_second=125.0 * n) for n in (1, 4)]
+
+    sentences = headline_sentences(summary(*trials, published=(PUBLISHED_TIMES,)))
+
+    assert any("64" not in text and "16.0 times the accelerators of its base (4)" in text for text in sentences)
+    assert not any("here, " in text for text in sentences)
+    assert describe_main_finding(summary(*trials, published=(PUBLISHED_TIMES,))) == ""
+
+
 def test_a_run_that_fits_no_kind_of_finding_has_no_main_finding(trial: Trials) -> None:
     """Two strategies to a target, on two numbers of workers."""
     trials = [
