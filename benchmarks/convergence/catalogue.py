@@ -87,5 +87,6 @@ REFERENCE_CASES: Mapping[str, ReferenceCase] = {
         ReferenceCase("regression", (32, 64, 128, 256, 512)),
         ReferenceCase("gpt-batch-scaling", (16, 32, 64, 128, 256)),
         ReferenceCase("resnet-norm", (16, 32, 64, 128)),
+        ReferenceCase("mlperf-like-bert", (8, 16, 32, 64, 128, 256), "growing"),
     )
 }
