@@ -221,6 +221,38 @@ def test_published_speedups_are_shown_beside_measured_ones(make_run: Callable[..
     ) in headline_sentences(numbers)
 
 
+PUBLISHED_TIMES = """
+published:
+  - strategy: ring
+    source: a round
+    speedup_of: time_to_target
+    base_workers: 4
+    points: [{workers: 4, measured: 1}, {workers: 16, measured: 3.5}]
+"""
+
+
+def test_published_times_are_drawn_over_multiples_of_their_base(make_run: Callable[..., RunFolder]) -> None:
+    """16 published accelerators are four times their base, as are four workers; the figure must say so."""
+    folder = make_run(strategies=("ring",), workers=(1, 2, 4), baseline=False)
+    with (folder.path / "scenario.yaml").open("a") as scenario:
+        scenario.write(PUBLISHED_TIMES)
+    table, numbers = analyse_run(folder)
+    timed = replace(numbers, curves=[replace(curve, of="time_to_target") for curve in numbers.curves])
+    untimed = replace(numbers, curves=[replace(curve, of="time_to_samples") for curve in numbers.curves])
+
+    drawing, without = (draw_speedup(AnalysedRun(table, each)) for each in (timed, untimed))
+
+    assert drawing is not None
+    assert without is not None
+    (axes,) = drawing.figure.axes
+    (published,) = [line for line in axes.get_lines() if line.get_linestyle() == ":" and line.get_marker() == "x"]
+    assert list(np.asarray(published.get_xydata()).ravel()) == [1, 1, 4, 3.5]
+    assert axes.get_xlabel() == "workers; published: accelerators / 4"
+    assert "N = accelerators / 4: a round" in drawing.caption
+    assert "a round" not in without.caption
+    assert without.figure.axes[0].get_xlabel() == "workers"
+
+
 def test_bases_under_several_conditions_are_named_with_their_condition(make_run: Callable[..., RunFolder]) -> None:
     """Two times of one worker alone mean nothing unless the reader knows the condition of each."""
     run = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False)))
