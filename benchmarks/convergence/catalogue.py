@@ -17,10 +17,15 @@ class ReferenceCase:
 
     scenario: str
     batches: tuple[int, ...]  # ascending; trials with batches in between are compared with interpolated points
+    batch_case: str = ""  # value of the sweep axis `batch` whose workload is measured; empty: before any sweep
 
     def load_workload(self) -> Workload:
-        """Return the workload of the scenario."""
-        return load_scenario(find_scenario(self.scenario)).workload
+        """Return the workload of the scenario, or that of one case of its sweep."""
+        scenario = load_scenario(find_scenario(self.scenario))
+        if not self.batch_case:
+            return scenario.workload
+        trials = (trial for trial in scenario.trials() if trial.labels["batch"] == self.batch_case)
+        return next(trials).scenario.workload
 
     def make_run_workload(self, batch: int) -> Workload:
         """Return the workload of one worker with this batch, which stops at the target or after a longer budget.
@@ -82,5 +87,7 @@ REFERENCE_CASES: Mapping[str, ReferenceCase] = {
         ReferenceCase("regression", (32, 64, 128, 256, 512)),
         ReferenceCase("gpt-batch-scaling", (16, 32, 64, 128, 256)),
         ReferenceCase("resnet-norm", (16, 32, 64, 128)),
+        ReferenceCase("mlperf-like-lora", (4, 8, 16, 32, 64, 128), "growing"),
+        ReferenceCase("mlperf-like-bert", (8, 16, 32, 64, 128, 256), "growing"),
     )
 }

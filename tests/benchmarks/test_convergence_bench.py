@@ -144,3 +144,13 @@ def test_the_page_states_the_scaled_learning_rate(
     (reference,) = read_reference_file(tmp_path / "file")
     assert reference.batch_rate_factor(256) == 2.0
     assert "The learning rate is that of batch 64, scaled with rule sqrt." in (tmp_path / "page").read_text()
+
+
+@pytest.mark.parametrize(("batch_case", "sizes"), [("", (64, None)), ("growing", (None, 16))])
+def test_the_workload_of_a_reference_may_be_a_case_of_the_sweep(
+    batch_case: str, sizes: tuple[int | None, int | None]
+) -> None:
+    """A case may scale the learning rate with the batch, which the workload before the sweep does not."""
+    workload = ReferenceCase("mlperf-like-lenet", (64,), batch_case).load_workload()
+
+    assert (workload.batch, workload.batch_per_worker) == sizes
