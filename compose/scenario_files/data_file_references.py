@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from compose.data_files.digests import digest_file_or_folder
-from compose.data_files.paths import path_for_messages
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem
 from compose.scenario_files.yaml_document import YamlDocument
 from services.learning.datasets.files import AnyFileDataset, DataFileError
 from services.learning.datasets.files.base import FILE_KEYS
 from services.scenario.scenario import swept_value_label
 from services.schema.conflicts import KeyPath
+from services.schema.message_paths import path_for_messages
 
 FILE_KINDS = frozenset(kind.model_fields["kind"].default for kind in get_args(AnyFileDataset))
 DATASET_PATH = ("workload", "dataset")

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from compose.data_files.paths import path_for_messages
 from compose.data_files.preparation import prepare_data
 from compose.scenario_files.data_file_references import resolve_data_files
 from compose.scenario_files.overrides import override_scenario_values
@@ -25,6 +24,7 @@ from services.learning.datasets.files import install_data_preparer
 from services.scenario.scenario import LABEL_PATTERN, Scenario
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import UserError, os_error_cause
+from services.schema.message_paths import path_for_messages
 
 SHIPPED_FOLDER = Path(__file__).with_name("shipped").resolve()  # in a checkout a link to `scenarios/`
 RUN_FOLDER_SCENARIO_STEMS = ("scenario", "resolved")  # of the copies of a scenario file in a run folder
