@@ -448,9 +448,12 @@ class Scenario(FrozenRecord):
         """Yield a conflict if operations per sample are missing for a utilisation, or have no effect."""
         ranks = [rank for rank in range(self.cluster.workers) if self.worker_spec(rank).utilisation is not None]
         if ranks and self.workload.sample_operations is None:
+            subject = (
+                f"payload {self.workload.payload}" if self.workload.payload else f"model {self.workload.model.kind}"
+            )
             message = (
-                f"worker-{ranks[0]} declares a utilisation, but the operations per sample of payload "
-                f"{self.workload.payload} are not known; add for example flops_per_sample: {Operations.example}, or "
+                f"worker-{ranks[0]} declares a utilisation, but the operations per sample of {subject} are not known; "
+                f"add for example flops_per_sample: {Operations.example}, or "
                 "declare a throughput instead of the utilisation"
             )
             yield KeyConflict(("workload", "flops_per_sample"), message)
