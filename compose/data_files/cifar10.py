@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from compose.data_files.labels import check_labels
-from compose.data_files.paths import check_is_file, explain_read_errors, is_folder, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors, is_folder
 from compose.data_files.samples import FileSamples, check_prepared_size, prepare_samples, rows_per_chunk
 from services.learning.datasets.files import Cifar10File, DataFileError
 from services.learning.datasets.prepared import PreparedArrays
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 IMAGE_SHAPE, CLASSES = (3, 32, 32), 10
 RECORD_BYTES = 1 + prod(IMAGE_SHAPE)

@@ -9,9 +9,10 @@ from typing import TextIO
 
 import numpy as np
 
-from compose.data_files.paths import check_is_file, explain_read_errors, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors
 from services.learning.datasets.files import DataFileError
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 CHUNK_ROWS = 4096
 MAX_CELL_CHARACTERS = 1_000_000

@@ -4,8 +4,9 @@ import hashlib
 from pathlib import Path
 
 from compose.data_files.limits import MAX_FOLDER_FILES
-from compose.data_files.paths import check_is_file, explain_read_errors, is_folder, list_folder_files, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors, is_folder, list_folder_files
 from services.learning.datasets.files import DataFileError
+from services.schema.message_paths import path_for_messages
 
 
 def digest_file_or_folder(key: str, path: Path) -> str:

@@ -12,12 +12,13 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from compose.data_files.labels import check_labels, count_classes
-from compose.data_files.paths import check_is_file, explain_read_errors, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors
 from compose.data_files.samples import FileSamples, SampleScale, check_prepared_size, prepare_samples, rows_per_chunk
 from services.learning.datasets.files import DataFile, DataFileError, IdxFile
 from services.learning.datasets.prepared import PreparedArrays
 from services.learning.layout import Shape
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 NUMBER_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MAX_AXES = 4

@@ -11,7 +11,7 @@ import numpy as np
 
 from compose.data_files.limits import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS
 from compose.data_files.optional_packages import import_optional
-from compose.data_files.paths import explain_read_errors, is_folder, list_folder_files, path_for_messages
+from compose.data_files.paths import explain_read_errors, is_folder, list_folder_files
 from compose.data_files.samples import (
     FileSamples,
     check_class_count,
@@ -23,6 +23,7 @@ from services.learning.datasets.files import DataFile, DataFileError, ImageFolde
 from services.learning.datasets.prepared import PreparedArrays
 from services.learning.layout import Shape
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}  # of pictures with 8 bits per channel or less

@@ -13,12 +13,13 @@ import numpy as np
 
 from compose.data_files.labels import check_labels, count_classes
 from compose.data_files.limits import MAX_ARRAY_HEADER_BYTES
-from compose.data_files.paths import check_is_file, explain_read_errors, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors
 from compose.data_files.samples import FileSamples, check_prepared_size, prepare_samples, rows_per_chunk
 from services.learning.datasets.files import DataFileError, NpzFile
 from services.learning.datasets.prepared import PreparedArrays
 from services.learning.layout import Shape
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 NUMBER_KINDS = "buif"  # kinds of NumPy's types: booleans, integers and floating-point numbers
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from compose.data_files.limits import MAX_ROW_GROUP_BYTES
 from compose.data_files.optional_packages import import_optional
-from compose.data_files.paths import check_is_file, explain_read_errors, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors
 from services.learning.datasets.files import DataFileError
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 CHUNK_ROWS = 65_536
 

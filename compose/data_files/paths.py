@@ -7,14 +7,7 @@ from stat import S_ISDIR, S_ISREG
 
 from services.learning.datasets.files import DataFileError
 from services.schema.errors import os_error_cause
-
-
-def path_for_messages(path: Path) -> str:
-    """Return a path in the form for messages: relative to the current folder if it is inside that folder."""
-    absolute_path, current_folder = path.resolve(), Path.cwd()
-    if absolute_path.is_relative_to(current_folder):
-        return str(absolute_path.relative_to(current_folder))
-    return str(path)
+from services.schema.message_paths import path_for_messages
 
 
 @contextmanager

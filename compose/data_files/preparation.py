@@ -20,7 +20,6 @@ from compose.data_files.digests import digest_file_or_folder
 from compose.data_files.idx import prepare_idx
 from compose.data_files.images import prepare_images
 from compose.data_files.npz import prepare_npz
-from compose.data_files.paths import path_for_messages
 from compose.data_files.tables import prepare_csv, prepare_parquet
 from compose.data_files.text import prepare_text
 from compose.host.host_facts import user_cache_folder
@@ -28,6 +27,7 @@ from services.learning.datasets import PreparedDataset
 from services.learning.datasets.files import DataFileError, FileDataset
 from services.learning.datasets.prepared import PreparedArrays
 from services.schema.errors import HostError, os_error_cause
+from services.schema.message_paths import path_for_messages
 
 FORMAT = 1  # of the folders; a new number makes all older folders unused
 LEFTOVER_AGE_S = 3600.0  # wall seconds

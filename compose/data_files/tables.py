@@ -12,7 +12,6 @@ import numpy as np
 from compose.data_files.csv_rows import open_csv
 from compose.data_files.limits import MAX_COLUMNS
 from compose.data_files.parquet_rows import open_parquet
-from compose.data_files.paths import path_for_messages
 from compose.data_files.samples import (
     FileSamples,
     check_class_count,
@@ -23,6 +22,7 @@ from compose.data_files.samples import (
 from services.learning.datasets.files import CsvFile, DataFile, DataFileError, ParquetFile, TableFile
 from services.learning.datasets.prepared import PreparedArrays
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 NUMBER_BYTES = 8
 

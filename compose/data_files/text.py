@@ -9,11 +9,12 @@ import numpy as np
 
 from compose.data_files.array_writer import write_array
 from compose.data_files.limits import MAX_CONTEXT_NUMBERS, MAX_TEXT_BYTES
-from compose.data_files.paths import check_is_file, explain_read_errors, path_for_messages
+from compose.data_files.paths import check_is_file, explain_read_errors
 from services.learning.datasets import LearningTask
 from services.learning.datasets.files import DataFileError, TextFile
 from services.learning.datasets.prepared import PreparedArrays
 from services.schema.arrays import HostArray
+from services.schema.message_paths import path_for_messages
 
 FIRST_TOKEN = 1  # number 0 stands for no token of the text
 WORD_PATTERN = re.compile(r"\w+|[^\w\s]")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from compose.data_files.preparation import prepare_data
 from compose.host.capacity_check import CapacityCheck
+from compose.own_code.copies import restore_from_run_folder
 from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.run_folder import (
     count_disturbed_attempts,
@@ -81,13 +82,14 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
 
 
 def _decode_scenario(run_folder: Path, resolved: dict[str, Any]) -> Scenario:
-    """Return the scenario of a run; its data are those that were prepared when the run was started.
+    """Return the scenario of a run; its data and its code are those with which the run was started.
 
     Raises:
         UserError: the data are not in the cache any more, and their files are missing or have changed.
         ValidationError: the scenario is not valid.
     """
     install_data_preparer(prepare_data)
+    restore_from_run_folder(run_folder)
     try:
         scenario = Scenario.decode(resolved)
         scenario.trials()  # a sweep may have other data

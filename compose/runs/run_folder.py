@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from compose.engines import EngineChoice
 from compose.host.capacity_check import CapacityCheck
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
+from compose.own_code.copies import copy_to_run_folder
 from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.skipped_trials import SkippedTrial
 from services.plan import Plan
@@ -121,6 +122,8 @@ def create_run_folder(
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(scenario_file.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(scenario_file.scenario.encode(), sort_keys=False))
+    for plan in trial_plans:
+        copy_to_run_folder(plan.model.folder_on_nodes, folder)
     (folder / "manifest.json").write_text(
         json.dumps(
             _build_run_manifest(scenario_file, engine_choice, capacity_check, trial_plans)

@@ -13,18 +13,18 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from compose.data_files.paths import path_for_messages
 from compose.data_files.preparation import prepare_data
-from compose.scenario_files.data_file_references import resolve_data_files
 from compose.scenario_files.overrides import override_scenario_values
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from compose.scenario_files.trial_checks import find_problems_needing_predictions, find_problems_per_trial
+from compose.scenario_files.user_file_references import resolve_user_files
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
 from services.learning.datasets.files import install_data_preparer
 from services.scenario.scenario import LABEL_PATTERN, Scenario
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import UserError, os_error_cause
+from services.schema.message_paths import path_for_messages
 
 SHIPPED_FOLDER = Path(__file__).with_name("shipped").resolve()  # in a checkout a link to `scenarios/`
 RUN_FOLDER_SCENARIO_STEMS = ("scenario", "resolved")  # of the copies of a scenario file in a run folder
@@ -41,7 +41,7 @@ class ScenarioText:
     text: str
     origin: str  # path of the file; for a scenario given as a Python object, the type of the object
     is_file: bool  # whether messages state lines
-    folder: Path = field(default_factory=Path.cwd)  # to which paths of data files are relative
+    folder: Path = field(default_factory=Path.cwd)  # to which paths of the user's files are relative
 
     @property
     def first_comment(self) -> str:
@@ -123,7 +123,7 @@ def decode_scenario_text(
     declared_document = scenario_text.parse()
     install_data_preparer(prepare_data)
     overridden_document = override_scenario_values(declared_document, settings or {})
-    document = resolve_data_files(overridden_document, scenario_text.folder)
+    document = resolve_user_files(overridden_document, scenario_text.folder)
     scenario = _decode_scenario(document)
     engine_name = engine or scenario.engine
     trials, problems = find_problems_per_trial(scenario, document, engine_name)

@@ -77,16 +77,17 @@ def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
     exit_at_hang_up(sys.stdin.fileno(), "the simulator")  # also during a trial, when no line is read
     from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
+    replies, sys.stdout = sys.stdout, sys.stderr  # a user's model may print: the standard output has only the replies
     for line in sys.stdin:
         folder = Path(line.strip())
         try:
             simulate_trial_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
             cause = first_error_in_group(error)
-            sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
+            replies.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
         else:
-            sys.stdout.write("done\n")
-        sys.stdout.flush()
+            replies.write("done\n")
+        replies.flush()
     return 0
 
 

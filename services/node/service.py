@@ -75,6 +75,7 @@ async def _run_node(plan: Plan, node: NodePlan, tls_identity: NodeIdentity, link
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
+    sys.stdout = sys.stderr  # of a user's model, which may print: the standard output has only the log
     grpc_server = grpc.aio.server(options=GRPC_OPTIONS)
     health_servicer = health.HealthServicer()
     add_HealthServicer_to_server(health_servicer, grpc_server)

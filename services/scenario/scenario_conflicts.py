@@ -201,10 +201,11 @@ def _find_operations_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if operations per sample are missing for a utilisation, or have no effect."""
     ranks = [rank for rank in range(scenario.cluster.workers) if scenario.worker_spec(rank).utilisation is not None]
     if ranks and scenario.workload.sample_operations is None:
+        workload = scenario.workload
+        subject = f"payload {workload.payload}" if workload.payload else f"model {workload.model.kind}"
         message = (
-            f"worker-{ranks[0]} declares a utilisation, but the operations per sample of payload "
-            f"{scenario.workload.payload} are not known; add for example flops_per_sample: {Operations.example}, or "
-            "declare a throughput instead of the utilisation"
+            f"worker-{ranks[0]} declares a utilisation, but the operations per sample of {subject} are not known; add "
+            f"for example flops_per_sample: {Operations.example}, or declare a throughput instead of the utilisation"
         )
         yield KeyConflict(("workload", "flops_per_sample"), message)
     if scenario.workload.flops_per_sample is not None and not ranks:

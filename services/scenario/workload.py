@@ -129,8 +129,8 @@ class Workload(FrozenRecord):
     def sample_operations(self) -> SampleOperations | None:
         """Floating-point operations of a training step for one sample, from which a utilisation gives a speed.
 
-        They are declared, or those of the named model of `payload`, or those of the trained model. None if the payload
-        is that of a model whose operations are not known.
+        They are declared, or those of the named model of `payload`, or those of the trained model. None if the
+        operations of the payload's model, or of a model of the user, are not known.
         """
         if self.flops_per_sample is not None:
             return SampleOperations(self.flops_per_sample, "workload.flops_per_sample")
@@ -141,6 +141,8 @@ class Workload(FrozenRecord):
             return SampleOperations(model.flops_per_sample, f"published for {self.payload.model_size.model_name}")
         task = learning_task_of(self.dataset).task
         forward = sum(self.model.forward_flops(task).values())
+        if forward == 0:
+            return None
         return SampleOperations(TRAINING_FLOPS_PER_FORWARD_FLOP * forward, f"computed for model {self.model.kind}")
 
     @cached_property

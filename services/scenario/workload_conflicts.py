@@ -7,6 +7,7 @@ from services.cluster.links.fluid_link import choose_message_bytes
 from services.learning.datasets import LearningTask
 from services.learning.datasets.files import DataFileError
 from services.learning.models import model_kinds_for_loss
+from services.learning.own_code import OwnCodeError
 from services.scenario.learning_task import learning_task_of
 from services.scenario.target import metric_names_of_loss
 from services.schema.conflicts import KeyConflict
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def find_workload_conflicts(workload: "Workload") -> Iterator[KeyConflict]:
     """Yield the conflicts between the keys of a workload.
 
-    If the data files of the user cannot be read, only this is reported: all other checks need the samples.
+    If the data files of the user cannot be read, only this is reported: all other checks need the samples. The payload
+    is checked only if the model fits.
     """
     try:
         task, train_samples = learning_task_of(workload.dataset)
@@ -27,8 +29,8 @@ def find_workload_conflicts(workload: "Workload") -> Iterator[KeyConflict]:
         return
     yield from _find_batch_conflicts(workload, train_samples)
     yield from _find_evaluation_conflicts(workload, train_samples)
-    yield from _find_model_conflicts(workload, task)
-    yield from _find_payload_conflicts(workload)
+    model_conflicts = tuple(_find_model_conflicts(workload, task))
+    yield from model_conflicts or _find_payload_conflicts(workload)
     yield from _find_task_conflicts(workload, task)
 
 
@@ -63,8 +65,14 @@ def _find_model_conflicts(workload: "Workload", task: LearningTask) -> Iterator[
             f"{task.loss}; choose one of {', '.join(model_kinds_for_loss(task.loss))}"
         )
         yield KeyConflict(("model",), message)
-    elif reason := workload.model.unsupported_task_reason(task):
-        yield KeyConflict(("model",), reason)
+        return
+    try:
+        reason = workload.model.unsupported_task_reason(task)
+    except OwnCodeError as error:
+        yield KeyConflict(("model", *error.key_path), str(error))
+    else:
+        if reason:
+            yield KeyConflict(("model",), reason)
 
 
 def _find_task_conflicts(workload: "Workload", task: LearningTask) -> Iterator[KeyConflict]:

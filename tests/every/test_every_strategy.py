@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from simulated_trial import SimulatedTrial
 from strategy_contexts import context, fits
+from user_code import perceptron
 
 from services.learning.optimisers import Momentum
 from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
@@ -259,6 +260,17 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
         sent = sum(stop["payload_bytes_sent"] for stop in stops)
         steps_per_worker = sum(map(len, steps_by_worker.values())) / len(steps_by_worker)  # a server replies to all
         assert sent == pytest.approx(sum(plan.bytes_per_step.values()) * steps_per_worker)
+
+
+@every_strategy
+def test_every_strategy_trains_the_model_of_a_user(strategy: Strategy) -> None:
+    """The contract of models is all that a strategy needs; here, the smallest trial with an exchange."""
+    workers, model = allowed_workers(strategy, 4), perceptron(hidden=9).model_dump(mode="json")
+    trial = SimulatedTrial.of(strategy, 24, workers, 8, model=model, optimiser={"kind": "sgd", "rate": 0.05})
+
+    losses = [row["loss"] for row in trial.rows(trial.workers[0], "node_steps")]
+    assert trial.stop["reason"] == "budget used"
+    assert sum(losses[-6:]) < sum(losses[:6])
 
 
 @every_strategy

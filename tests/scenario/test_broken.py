@@ -15,10 +15,11 @@ BROKEN = sorted(Path(__file__).parents[1].joinpath("broken").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
 def test_a_broken_scenario_error_names_the_place_and_the_allowed_values(
-    path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A user must be able to repair the file with the message alone."""
     monkeypatch.chdir(pytestconfig.rootpath)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # for copies of code
     expected = path.with_suffix(".txt")
 
     with pytest.raises(UserError) as raised:

@@ -157,7 +157,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
-        "volumes": [_runner_pipe_mount(host_properties), *_data_mounts(plan, node)],
+        "volumes": [_runner_pipe_mount(host_properties), *_data_mounts(plan, node), *_code_mounts(plan)],
         "secrets": [
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
@@ -174,6 +174,12 @@ def _data_mounts(plan: Plan, node: NodePlan) -> list[dict[str, Any]]:
     """Return the bind mount of the prepared data, at their path on the host, for nodes that read samples."""
     folder = plan.dataset.folder_on_nodes
     return [] if folder is None or node.role == "ps_shard" else [_read_only_mount(folder, str(folder))]
+
+
+def _code_mounts(plan: Plan) -> list[dict[str, Any]]:
+    """Return the bind mount of the user's code, at its path on the host: all nodes create the initial parameters."""
+    folder = plan.model.folder_on_nodes
+    return [] if folder is None else [_read_only_mount(folder, str(folder))]
 
 
 def _read_only_mount(source: Path, target: str) -> dict[str, Any]:

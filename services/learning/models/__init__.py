@@ -9,6 +9,7 @@ gpt_mini           decoder that predicts the next token
 llama_mini_lora    low-rank adapters of a pre-trained decoder
 retinanet_mini     RetinaNet with a small residual backbone, for detection
 diffusion_mini     denoising diffusion model with a U-Net, for denoising
+python             class of the user that computes with NumPy or CuPy, see `own`
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -26,14 +27,27 @@ from services.learning.models.lenet5 import LeNet5
 from services.learning.models.linear import LinearModel
 from services.learning.models.llama_mini_lora import LlamaMiniLora
 from services.learning.models.mlp import Mlp
+from services.learning.models.own.base import UserModel
+from services.learning.models.own.python_model import PythonModel
 from services.learning.models.resnet import ResNet
 from services.learning.models.retinanet_mini import RetinaNetMini
 from services.learning.objectives import LossName
 
 AnyModel: TypeAlias = Annotated[
-    LinearModel | Mlp | LeNet5 | ResNet | BertMini | GptMini | LlamaMiniLora | RetinaNetMini | DiffusionMini,
+    LinearModel
+    | Mlp
+    | LeNet5
+    | ResNet
+    | BertMini
+    | GptMini
+    | LlamaMiniLora
+    | RetinaNetMini
+    | DiffusionMini
+    | PythonModel,
     Field(discriminator="kind"),
 ]
+
+USER_MODEL_TYPES: tuple[type[UserModel], ...] = (PythonModel,)
 
 
 def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
@@ -47,6 +61,7 @@ def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
 
 
 __all__ = [
+    "USER_MODEL_TYPES",
     "AnyModel",
     "BertMini",
     "DiffusionMini",
@@ -56,6 +71,7 @@ __all__ = [
     "LlamaMiniLora",
     "Mlp",
     "Model",
+    "PythonModel",
     "ResNet",
     "RetinaNetMini",
     "model_kinds_for_loss",

@@ -5,6 +5,7 @@ All three are functions of one flat parameter vector.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy.typing as npt
@@ -50,7 +51,16 @@ class Model(ScenarioComponent):
         """Return names and shapes of the model's arrays in the parameter vector."""
 
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:  # noqa: ARG002 - most models fit any task
-        """Return why this model cannot fit `learning_task`; None when it can."""
+        """Return why this model cannot fit `learning_task`; None when it can.
+
+        Raises:
+            OwnCodeError: the model is code of the user, which is wrong.
+        """
+        return None
+
+    @property
+    def folder_on_nodes(self) -> Path | None:
+        """Folder of the host that nodes need to compute with the model, such as code of the user; None if none."""
         return None
 
     @abstractmethod
@@ -116,7 +126,7 @@ class Model(ScenarioComponent):
         """Return the floating-point operations of a forward pass for one sample, by name of the array they use.
 
         Matrix products and convolutions count, with 2 operations per multiplication and addition. The order is that of
-        the layout. A backward pass takes twice as many.
+        the layout. A backward pass takes twice as many. Empty if the operations are not known.
         """
 
     def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures | None:  # noqa: ARG002 - most models have none

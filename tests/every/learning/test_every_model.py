@@ -5,6 +5,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
+from user_code import perceptron
 
 from services.learning.datasets import LearningTask
 from services.learning.models import (
@@ -49,6 +50,8 @@ EXAMPLES: list[tuple[Model, LearningTask]] = [
     (GptMini(layers=1, width=6, heads=1, dropout=0.2), NEXT_TOKENS),
     (LlamaMiniLora(rank=2), NEXT_TOKENS),
     (LlamaMiniLora(rank=3, alpha=1, targets=("gate", "key", "down")), NEXT_TOKENS),
+    (perceptron(hidden=9), PICTURES),
+    (perceptron(), NUMBERS),
 ]
 # With batch normalisation, the output for a sample depends on the other samples of the batch.
 BATCH_NORMALISED = [example for example in EXAMPLES if isinstance(example[0], ResNet) and example[0].norm == "batch"]

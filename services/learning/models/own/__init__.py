@@ -1,0 +1,7 @@
+"""Models that the user has written.
+
+base                fields and code that all kinds share
+checked_samples     random samples of a learning task, with which the code is checked before anything starts
+python_model        class of the user that computes with NumPy or CuPy
+python_checks       checks of such a class
+"""

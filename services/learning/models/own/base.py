@@ -1,0 +1,62 @@
+"""Fields and code that all models of the user share."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from services.learning.models.base import Model
+from services.learning.own_code import (
+    OwnCodeError,
+    UserCode,
+    describe_definition,
+    explain_own_errors,
+    load_user_object,
+)
+
+CODE_KEYS = ("module",)  # keys of models that name code of the user
+
+
+class UserModel(Model):
+    """Base class of models that consist of a class of the user."""
+
+    module: UserCode = Field(
+        description="class of the model, as FILE:NAME with a path relative to the scenario file, for example "
+        "my_model.py:MyModel"
+    )
+    arguments: dict[str, JsonValue] = Field({}, description="arguments of the constructor of the class")
+
+    def __hash__(self) -> int:
+        """Return the hash of all fields: `arguments` is a dict, which has no hash of its own."""
+        return hash(self.model_dump_json())
+
+    @property
+    def folder_on_nodes(self) -> Path | None:
+        return None if self.module.folder is None else Path(self.module.folder)
+
+    def create_object(self, *positional: Any) -> Any:
+        """Return a new object of the user's class.
+
+        Args:
+            positional: arguments of the constructor before those of the scenario.
+
+        Raises:
+            OwnCodeError: the file can't be imported, or the constructor raises an error or has other parameters.
+        """
+        user_class = load_user_object(self.module)
+        if not inspect.isclass(user_class):
+            raise OwnCodeError(("module",), f"{describe_definition(self.module)}: {self.module.name} is not a class")
+        try:
+            inspect.signature(user_class).bind(*positional, **self.arguments)
+        except TypeError as error:
+            raise OwnCodeError(("arguments",), self._explain_parameters(user_class, error)) from error
+        with explain_own_errors(self.module, self.module.name):
+            return user_class(*positional, **self.arguments)
+
+    def _explain_parameters(self, user_class: type, error: TypeError) -> str:
+        """Return the message for arguments that do not fit the parameters of the constructor."""
+        return (
+            f"{describe_definition(self.module)}: {self.module.name}{inspect.signature(user_class)} can't be "
+            f"called with these arguments: {error}; correct arguments, or the parameters of __init__"
+        )
