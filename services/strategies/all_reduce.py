@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Literal, Self
 
 from pydantic import Field
@@ -130,10 +130,10 @@ class AllReduce(SinglePhaseStrategy):
         ranks, max_deviation_s = len(cost_model.workers), MAX_NEGLECTED_SHARE * (compute_s + exchange_s)
         if exchange_s <= max_deviation_s:
             return ""
-        message_bytes = cost_model.fluid_message_bytes
+        schedule, is_short = self.collective_schedule(ranks), cost_model.vector_bytes < SHORT_VECTOR_BYTES
+        message_bytes = min(cost_model.fluid_message_bytes, schedule.max_piece_bytes or inf)
         if reason := self.collective.explain_inapplicable_form(ranks, ceil(cost_model.vector_bytes / message_bytes)):
             return reason
-        schedule, is_short = self.collective_schedule(ranks), cost_model.vector_bytes < SHORT_VECTOR_BYTES
         if is_short and cost_model.has_unequal_links and not schedule.is_pipelined:
             return "ranks with faster links exchange short vectors before the others"
         spread_s = cost_model.compute_times.mean_spread_s(steps_per_exchange)
