@@ -87,8 +87,9 @@ REFERENCE_CASES: Mapping[str, ReferenceCase] = {
         ReferenceCase("regression", (32, 64, 128, 256, 512)),
         ReferenceCase("gpt-batch-scaling", (16, 32, 64, 128, 256)),
         ReferenceCase("resnet-norm", (16, 32, 64, 128)),
-        ReferenceCase("mlperf-like-diffusion", (8, 16, 32, 64, 128, 256), "growing"),
+        ReferenceCase("mlperf-like-diffusion", (4, 8, 16, 32, 64, 128), "growing"),
         ReferenceCase("mlperf-like-lora", (4, 8, 16, 32, 64, 128), "growing"),
+        ReferenceCase("mlperf-like-retinanet", (2, 4, 8, 16, 32, 64), "growing"),
         ReferenceCase("mlperf-like-bert", (8, 16, 32, 64, 128, 256), "growing"),
     )
 }
