@@ -148,7 +148,7 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
         workers=workers,
         steps=workload.total_steps(workers),
         steps_per_epoch=workload.steps_per_epoch(workers),
-        evaluations=schedule.point_count,
+        evaluations=schedule.evaluation_count,
         steps_between_evaluations=schedule.steps_between,
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         has_link_rates=scenario.cluster.has_link_rate_limits,
