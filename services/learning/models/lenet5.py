@@ -16,7 +16,7 @@ from services.learning.layers.base import Layer
 from services.learning.layers.chain import Chain
 from services.learning.layers.convolution import Conv2d
 from services.learning.layers.dense import Dense
-from services.learning.layers.images import FitToSquare, Flatten, SamplesLast
+from services.learning.layers.images import FitToSquare, Flatten, MoveSampleAxisLast
 from services.learning.layers.pooling import AveragePool
 from services.learning.models.network_model import NetworkModel
 
@@ -49,7 +49,7 @@ class LeNet5(NetworkModel):
         side_after_pool1 = (self.input_side - KERNEL_SIDE + 1) // 2
         side_after_pool2 = (side_after_pool1 - KERNEL_SIDE + 1) // 2
         images_to_rows = (
-            SamplesLast(),
+            MoveSampleAxisLast(),
             FitToSquare(self.input_side),
             *(Conv2d("conv1", channels, 6, KERNEL_SIDE, activation.variance), activation, AveragePool()),
             *(Conv2d("conv2", 6, 16, KERNEL_SIDE, activation.variance), activation, AveragePool()),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from services.learning.datasets.base import LearningTask, TrainTestData
 from services.learning.layers.base import Layer
-from services.learning.models.diffusion.noise_schedule import add_noise, signal_shares
+from services.learning.models.diffusion.noise_schedule import add_noise, cumulative_alphas
 from services.learning.models.diffusion.sampling import generate_images, join_conditions
 from services.learning.models.diffusion.unet import CHANNELS_PER_GROUP, NoisePredictor
 from services.learning.models.network_model import NetworkModel
@@ -58,7 +58,7 @@ class DiffusionMini(NetworkModel):
         xp, generator = array_namespace(x), randomness.create_generator(x)
         steps = generator.integers(self.steps, size=len(x))
         noise = generator.standard_normal(x.shape, x.dtype)
-        shares = xp.asarray(signal_shares(self.steps), x.dtype)[steps]
+        shares = xp.asarray(cumulative_alphas(self.steps), x.dtype)[steps]
         return join_conditions(add_noise(2 * x - 1, noise, shares), steps, y), noise
 
     def forward_flops(self, learning_task: LearningTask) -> Mapping[str, float]:
