@@ -82,7 +82,7 @@ def measure_scaling(series: ScalingSeries) -> MeasuredScaling:
         efficiency_intervals=(None, *_efficiency_intervals(series)[1:]),
         drawn_speedups=speedups if has_intervals else None,
         speedup_ratio_interval=series.speedup_intervals()[-1],
-        loss_factors=_draw_loss_factors(series, speedups) if has_intervals else None,
+        loss_factors=_resample_loss_factors(series, speedups) if has_intervals else None,
         time_unit="min",
         worker_noun="accelerator",
         untestable_reason="" if has_intervals else "a size has a single run, so its time has no interval",
@@ -96,7 +96,7 @@ def _efficiency_intervals(series: ScalingSeries) -> list[Interval | None]:
     return [(each[0] * base / count, each[1] * base / count) if each else None for each, count in sizes]
 
 
-def _draw_loss_factors(series: ScalingSeries, drawn_speedups: Floats) -> LossFactors:
+def _resample_loss_factors(series: ScalingSeries, drawn_speedups: Floats) -> LossFactors:
     """Draw the hardware and the statistical factor of the change of efficiency between smallest and largest size.
 
     Samples to target have no published spread. Their relative spread is taken to be that of the run times.
