@@ -121,7 +121,7 @@ def _count_found_boxes(true_boxes: Sequence[PictureBox], predicted_boxes: Sequen
     unfound = list(true_boxes)
     for predicted in sorted(predicted_boxes, key=lambda box: -(box.score or 0)):
         ious = [_iou(predicted, box) if box.class_number == predicted.class_number else 0 for box in unfound]
-        if overlaps and max(ious) >= MIN_IOU:
+        if ious and max(ious) >= MIN_IOU:
             del unfound[int(np.argmax(ious))]
     return len(true_boxes) - len(unfound)
 
