@@ -239,5 +239,8 @@ def _find_late_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     steps = scenario.workload.total_steps(scenario.cluster.workers)
     for k, event in enumerate(scenario.events):
         if event.at.step is not None and event.at.step >= steps:
-            message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
+            message = (
+                f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}; use one of "
+                "these, or declare more epochs"
+            )
             yield KeyConflict(("events", k, "at", "step"), message)

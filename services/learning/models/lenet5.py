@@ -41,8 +41,12 @@ class LeNet5(NetworkModel):
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
         is_image = len(inputs) == IMAGE_AXES and inputs[1] == inputs[2] <= self.input_side
-        required = f"lenet5 needs square images of at most {self.input_side} pixels a side"
-        return None if is_image else f"{required}; a sample of this dataset has shape {inputs}"
+        if is_image:
+            return None
+        return (
+            f"lenet5 needs square images of at most {self.input_side} pixels a side (input_side); a sample of this "
+            f"dataset has shape {inputs}; use a dataset of such images, or another model, for example mlp"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         activation, (channels, _, _) = ACTIVATIONS[self.activation], learning_task.inputs

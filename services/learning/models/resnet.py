@@ -50,8 +50,12 @@ class ResNet(NetworkModel):
 
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
-        required = "resnet needs images of the shape (channels, height, width)"
-        return None if len(inputs) == IMAGE_AXES else f"{required}; a sample of this dataset has shape {inputs}"
+        if len(inputs) == IMAGE_AXES:
+            return None
+        return (
+            f"resnet needs images of the shape (channels, height, width); a sample of this dataset has shape {inputs}; "
+            "use a dataset of images, or another model, for example mlp"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         first = self._conv_and_norm("", 1, learning_task.inputs[0], self.width)

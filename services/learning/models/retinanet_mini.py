@@ -67,8 +67,12 @@ class RetinaNetMini(NetworkModel):
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs, stride = learning_task.inputs, DEFAULT_ANCHORS.strides[-1]
         is_suitable = len(inputs) == IMAGE_AXES and inputs[1] == inputs[2] and inputs[1] % stride == 0
-        required = f"retinanet_mini needs square images whose side is a multiple of {stride} pixels"
-        return None if is_suitable else f"{required}; a sample of this dataset has shape {inputs}"
+        if is_suitable:
+            return None
+        return (
+            f"retinanet_mini needs square images whose side is a multiple of {stride} pixels; a sample of this dataset "
+            f"has shape {inputs}; use a dataset of such images, for example scenes"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         (channels, side, _), width, features = learning_task.inputs, self.width, 2 * self.width

@@ -41,8 +41,12 @@ class DiffusionMini(NetworkModel):
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
         is_suitable = len(inputs) == IMAGE_AXES and inputs[1] % 2 == 0 and inputs[2] % 2 == 0
-        required = "diffusion_mini needs images whose height and width are even"
-        return None if is_suitable else f"{required}; a sample of this dataset has shape {inputs}"
+        if is_suitable:
+            return None
+        return (
+            "diffusion_mini needs images whose height and width are even; a sample of this dataset has shape "
+            f"{inputs}; use a dataset of such images, for example digits"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         return NoisePredictor(learning_task.inputs[0], learning_task.outputs, self.width)
