@@ -35,7 +35,7 @@ RULE_TEXT = (
     "claims. Fewest and most accelerators are compared; the balance point is the largest N up to which E' stays at "
     "or above 0.5, among the systems built, and a claim on it also depends on the intervals of E'. The share of "
     "hardware is a ratio of logarithms: ln(hardware) / ln(E'). The series have no spread of samples to target; it "
-    "is taken to be that of the run times, independent of them. Hardware is a remainder: besides communication and "
+    "is taken to be that of the run times, independent of them. Hardware is a quotient: besides communication and "
     "synchronisation, it contains smaller local batches, and differences between submitters and software."
 )
 
