@@ -357,6 +357,23 @@ def test_a_legend_of_many_strategies_stays_inside_the_page(make_run: Callable[..
     assert len({str(patch.get_facecolor()) for patch in legend.get_patches()}) == 15
 
 
+def test_an_evaluation_of_synchronous_training_counts_the_bytes_of_its_whole_step(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    """Other workers may end the step a moment after the evaluation worker; the table of trials has all their bytes."""
+    run, summary = analyse_run(make_run(strategies=("ring",), workers=(4,), baseline=False))
+    (trial,) = run.trials
+    is_late = trial.steps["step"].duplicated() & (trial.steps["step"] == trial.steps["step"].max())
+    last_evaluation_s = trial.evals["time_s"].max()
+    late_s = (last_evaluation_s - trial.steps["start_s"] + 1e-4).where(is_late, trial.steps["step_s"])
+    tables = replace(run, trials=(replace(trial, steps=trial.steps.assign(step_s=late_s)),))
+
+    drawing = draw_learning_curves(AnalysedRun(tables, summary))
+
+    assert drawing is not None
+    assert drawing.data["bytes"].max() == pytest.approx(sum(summary.trials[0].bytes_sent.values()))
+
+
 def test_with_too_few_colours_the_first_strategies_to_the_target_are_coloured(
     make_run: Callable[..., RunFolder],
 ) -> None:
