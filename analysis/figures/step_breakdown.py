@@ -63,8 +63,8 @@ def _figure_title(groups: Sequence[TrialGroup]) -> str:
         share = _compute_exchange_share(low)
         return f"On {low.workers} workers {low.strategy} spends {share:.0%} of a step on the exchange"
     return (
-        f"On {low.workers} workers {low.strategy} exchanges for {format_number(_exchange_time_ms(low))} ms per step, "
-        f"{high.strategy} for {format_number(_exchange_time_ms(high))} ms"
+        f"On {low.workers} workers {low.strategy} exchanges for a mean of {format_number(_exchange_time_ms(low))} ms "
+        f"per step, {high.strategy} for {format_number(_exchange_time_ms(high))} ms"
     )
 
 
