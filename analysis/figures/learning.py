@@ -168,7 +168,7 @@ def _step_completion_times_s(trial: TrialLogTables) -> Floats:
         if phase.sync_or_async == "synchronous":
             rows = phase.steps.index
             ends_s.loc[rows] = ends_s.loc[rows].groupby(phase.steps["step"]).transform("min")
-    return ends_s.to_numpy(dtype=float)
+    return np.asarray(ends_s, dtype=float)
 
 
 def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:

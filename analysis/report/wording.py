@@ -85,7 +85,10 @@ def describe_payload(payload: PlannedPayload) -> str:
 
 
 def format_trial_names(trial_names: Sequence[str], trial_count: int) -> str:
-    """Return the names of some of `trial_count` trials for a table: "all", up to three names, or the first name and a number."""
+    """Return the names of some of the `trial_count` trials of a run, for a cell of a table.
+
+    The text is "all", up to three names, or the first name and the number of the others.
+    """
     if len(trial_names) == trial_count > 1:
         return "all"
     if len(trial_names) <= MAX_LISTED_TRIALS:
