@@ -52,7 +52,7 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     learning = last[last.statistical < last.hardware].workload
     more_samples = f"; in {join_names(learning)} more to additional samples" if len(learning) else ""
     finding = (
-        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system of the series loses more E' to "
+        f"In {len(last) - len(learning)} of {len(last)} workloads with a series the largest system loses more E' to "
         f"hardware than to additional samples{more_samples}."
     )
     brief = ChapterTable("factors", "The largest system of each series", COLUMNS, last)
