@@ -62,10 +62,16 @@ class RunProgressDisplay(ABC):
 
         For the engine, a trial succeeded if its nodes ran to their end. The log shows whether its training diverged.
         """
-        has_diverged = trial_status == "success" and self.progress.trial_progress.has_diverged
+        status = self._describe_success(plan) if trial_status == "success" else trial_status
         self.progress.finish_trial(wall_s)
-        status = "diverged" if has_diverged else trial_status
         self.show_trial_end(f"{trial_title(plan)}: {status}, {format_duration(wall_s)}")
+
+    def _describe_success(self, plan: Plan) -> str:
+        """Return how the training of a trial ended whose nodes ran to their end."""
+        if self.progress.trial_progress.has_diverged:
+            return "diverged"
+        step = self.progress.target_step
+        return "success" if step is None else f"success, target reached at step {step} of {plan.steps}"
 
     @abstractmethod
     def print_line(self, line: str) -> None:

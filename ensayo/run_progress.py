@@ -61,6 +61,7 @@ class RunProgress:
     plans: Sequence[Plan]
     clock: Callable[[], float]  # returns wall seconds
     trial_progress: TrialProgress = field(default_factory=TrialProgress)
+    target_step: int | None = None  # of the running trial, at the first evaluation that reached the target
     started_trials: int = 0
     finished_trials_s: list[float] = field(default_factory=list)  # wall seconds of each ended trial
     _trial_started_s: float = 0.0
@@ -72,12 +73,15 @@ class RunProgress:
 
     def restart_trial(self) -> None:
         """Record that the running trial starts again."""
-        self.trial_progress = TrialProgress()
+        self.trial_progress, self.target_step = TrialProgress(), None
         self._trial_started_s = self.clock()
 
     def record_log_event(self, log_event: Mapping[str, Any]) -> None:
         """Record a log event of the running trial's coordinator."""
         self.trial_progress = self.trial_progress.updated_by_log_event(log_event)
+        target = self.current_plan.target
+        if target and self.target_step is None and log_event["key"] == "eval_metrics":
+            self.target_step = self.finished_steps_of_trial if target.is_reached(self.trial_progress.metrics) else None
 
     def finish_trial(self, wall_s: float) -> None:
         """Record that the running trial has ended after `wall_s` seconds of wall time."""

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from analysis.report.wording import describe_payload, format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
-from ensayo.terminal_text import format_duration, trial_title
+from ensayo.terminal_text import format_duration, format_step_time, trial_title
 from services.plan import Plan, PostSwitchPhasePlan
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
@@ -80,7 +80,7 @@ def payload_lines(plans: Sequence[Plan]) -> Iterable[str]:
 def _plan_table_row(plan: Plan) -> Iterable[str]:
     predicted = plan.predicted
     yield from (plan.trial[:3], trial_title(plan))
-    yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
+    yield from (format_step_time(seconds) for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
     sent = format_bytes(sum(plan.bytes_per_step.values()))
     yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_training_wall_s))
 
@@ -92,7 +92,7 @@ def _format_second_phase_row(second_phase: PostSwitchPhasePlan) -> Iterable[str]
     """
     predicted = second_phase.predicted
     yield from ("", "after the switch")
-    yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
+    yield from (format_step_time(seconds) for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
     sent = format_bytes(sum(second_phase.bytes_per_step.values()))
     yield from (sent, "" if second_phase.planned_step is None else f"from {second_phase.planned_step}", "")
 

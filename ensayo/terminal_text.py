@@ -11,6 +11,13 @@ from services.plan import Plan
 MINUTE_S, HOUR_S = 60, 3600
 
 
+def format_step_time(seconds: float) -> str:
+    """Return a time within a step, in milliseconds below a second: `12.5 ms`, `112 s`, `20 min 0 s`."""
+    if seconds < 0.9995:  # noqa: PLR2004 - longer times are rounded to 1000 ms or more
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 999.5 else format_duration(seconds)  # noqa: PLR2004 - without an exponent
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration in at most two units: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     whole_s = round(seconds)

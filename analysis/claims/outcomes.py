@@ -85,7 +85,7 @@ def _missing_data_reason(scaling: MeasuredScaling) -> str:
     return "" if scaling.drawn_speedups is not None else "times without intervals"
 
 
-def check_less_time_less_efficiency(scaling: MeasuredScaling) -> CheckedClaim:
+def check_time_efficiency_tradeoff(scaling: MeasuredScaling) -> CheckedClaim:
     """Check whether more workers shorten the training time and lower the efficiency per worker."""
     speedup_interval, efficiency_interval = scaling.speedup_ratio_interval, scaling.efficiency_ratio_interval
     numbers = _make_smallest_and_largest(scaling) | {
@@ -175,7 +175,7 @@ def check_hardware_loss(scaling: MeasuredScaling) -> CheckedClaim:
 
 
 CLAIM_CHECKS: dict[Claim, Callable[[MeasuredScaling], CheckedClaim]] = {
-    Claim.LESS_TIME_LESS_EFFICIENCY: check_less_time_less_efficiency,
+    Claim.LESS_TIME_LESS_EFFICIENCY: check_time_efficiency_tradeoff,
     Claim.BALANCE_POINT: check_balance_point,
     Claim.HARDWARE_LOSS: check_hardware_loss,
 }

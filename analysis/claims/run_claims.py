@@ -57,7 +57,7 @@ def check_claims_of_run(
         groups = _groups_of_curve(curve, trial_groups)
         scaling = _measure_scaling(curve, groups)
         if is_simulated:
-            scaling = _note_times_without_cost(scaling, groups, has_declared_links=has_declared_links)
+            scaling = _add_virtual_time_reasons(scaling, groups, has_declared_links=has_declared_links)
         claims += [_make_run_claim(study, each, scaling, curve) for each in check_claims(scaling)]
     return claims or _make_untestable_claims(study)
 
@@ -95,7 +95,7 @@ def _groups_of_curve(curve: SpeedupCurve, trial_groups: Sequence[TrialGroup]) ->
     return sorted(own, key=lambda group: group.workers)
 
 
-def _note_times_without_cost(
+def _add_virtual_time_reasons(
     scaling: MeasuredScaling, groups: Sequence[TrialGroup], *, has_declared_links: bool
 ) -> MeasuredScaling:
     """Return the scaling with the reasons against a test in virtual time, where undeclared hardware takes no time."""
@@ -120,7 +120,7 @@ def _measure_scaling(curve: SpeedupCurve, groups: Sequence[TrialGroup]) -> Measu
         efficiency_intervals=tuple(point.efficiency_ci for point in curve.points),
         drawn_speedups=draws,
         speedup_ratio_interval=_speedup_ratio_interval(curve, groups[0], groups[-1]),
-        loss_factors=_draw_loss_factors(groups[0], groups[-1]) if is_to_target and draws is not None else None,
+        loss_factors=_resample_loss_factors(groups[0], groups[-1]) if is_to_target and draws is not None else None,
         communication_shares=_communication_shares(groups[0], groups[-1]),
         untestable_reason=_untestable_reason(groups),
     )
@@ -148,7 +148,7 @@ def _untestable_reason(groups: Sequence[TrialGroup]) -> str:
     return ""
 
 
-def _draw_loss_factors(smallest: TrialGroup, largest: TrialGroup) -> LossFactors | None:
+def _resample_loss_factors(smallest: TrialGroup, largest: TrialGroup) -> LossFactors | None:
     """Draw the hardware and the statistical factor of the change of efficiency between two numbers of workers.
 
     Samples to target and samples per second of each repeat are drawn together, because both depend on the seed. Samples

@@ -14,8 +14,8 @@ from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.reference_range import ReferenceStatistics, compare_with_reference
 
 
-class ReferenceAnswer(StrEnum):
-    """Answer to the question whether samples to the target lie within the range of the reference."""
+class ReferenceOutcome(StrEnum):
+    """Outcome of the comparison: whether samples to the target lie within the range of the reference."""
 
     WITHIN = "within"
     FEWER = "fewer"  # suspicious: the problem may have been changed
@@ -26,14 +26,14 @@ class ReferenceAnswer(StrEnum):
 
 @dataclass(frozen=True)
 class ReferenceComparison:
-    """Samples to the target of a trial beside the reference convergence point of its workload and batch.
+    """Samples to the target of a trial, compared with the reference convergence point of its workload and batch.
 
     The names of the fields are keys in summary.json. Numbers are None where the trial was not compared.
     """
 
     workload: str  # name of the shipped scenario with this workload; empty if there is none for these settings
     batch: int
-    answer: ReferenceAnswer
+    outcome: ReferenceOutcome
     reason: str = ""  # why the trial was not compared
     mean: float | None = None  # of the reference runs
     standard_deviation: float | None = None
@@ -55,7 +55,7 @@ def compare_trial_with_reference(
 ) -> ReferenceComparison | None:
     """Compare the samples to the target of one trial with the reference of its workload.
 
-    None if the workload has no reference. The answer holds for a single trial at 5 %: of twenty trials without any
+    None if the workload has no reference. The outcome holds for a single trial at 5 %: of twenty trials without any
     change to the problem, one needs fewer samples by chance.
     """
     workload = parse_workload(plan.workload_parts)
@@ -63,22 +63,22 @@ def compare_trial_with_reference(
         return None
     reference, reason = find_reference(workload, references)
     if reference is None:
-        return ReferenceComparison("", plan.batch, ReferenceAnswer.NOT_COMPARED, reason) if reason else None
+        return ReferenceComparison("", plan.batch, ReferenceOutcome.NOT_COMPARED, reason) if reason else None
     if reason := other_rate_factor_reason(reference, plan.batch, plan.batch_rate_factor):
-        return ReferenceComparison(reference.name, plan.batch, ReferenceAnswer.NOT_COMPARED, reason)
+        return ReferenceComparison(reference.name, plan.batch, ReferenceOutcome.NOT_COMPARED, reason)
     statistics, is_interpolated, reason = _find_statistics(reference, plan.batch)
     if statistics is None:
-        return ReferenceComparison(reference.name, plan.batch, ReferenceAnswer.NOT_COMPARED, reason)
-    answer, low, high = ReferenceAnswer.NOT_COMPARED, None, None
+        return ReferenceComparison(reference.name, plan.batch, ReferenceOutcome.NOT_COMPARED, reason)
+    outcome, low, high = ReferenceOutcome.NOT_COMPARED, None, None
     if samples_to_target is None:
         reason = "the trial missed its target"
     else:
         found = compare_with_reference(np.array([float(samples_to_target)]), statistics)
-        answer, low, high = choose_answer(found.fewer.p_value, found.p_more), found.low, found.high
+        outcome, low, high = choose_outcome(found.fewer.p_value, found.p_more), found.low, found.high
     return ReferenceComparison(
         reference.name,
         plan.batch,
-        answer,
+        outcome,
         reason,
         statistics.mean,
         statistics.standard_deviation,
@@ -89,11 +89,11 @@ def compare_trial_with_reference(
     )
 
 
-def choose_answer(p_fewer: float, p_more: float) -> ReferenceAnswer:
-    """Return the answer to which two one-sided p-values lead."""
+def choose_outcome(p_fewer: float, p_more: float) -> ReferenceOutcome:
+    """Return the outcome to which two one-sided p-values lead."""
     if p_fewer < SIGNIFICANCE_LEVEL:
-        return ReferenceAnswer.FEWER
-    return ReferenceAnswer.MORE if p_more < SIGNIFICANCE_LEVEL else ReferenceAnswer.WITHIN
+        return ReferenceOutcome.FEWER
+    return ReferenceOutcome.MORE if p_more < SIGNIFICANCE_LEVEL else ReferenceOutcome.WITHIN
 
 
 def _find_statistics(reference: ReferenceWorkload, batch: int) -> tuple[ReferenceStatistics | None, bool, str]:

@@ -51,9 +51,9 @@ def draw_parallel_efficiency(run: AnalysedRun) -> CaptionedFigure | None:
         _label_curve_ends(axes, curve, style.strategy_colour(run.summary, curve.strategy))
     caption = (
         "E' = S / (N / workers of the base) = hardware x statistical. Statistical: samples to the target on the base / "
-        "on N workers. Hardware: the rest of E'; the measured gain in samples per second and worker is in the data "
-        '(rate_efficiency). Dotted: the 50% rule. Workers are counted, servers are not. A curve named "by samples" '
-        f"missed the target at some size; its T is the time for the common sample budget. {BALANCE_LEGEND}"
+        "on N workers. Hardware: the quotient E' / statistical; the measured gain in samples per second and worker is "
+        'in the data (rate_efficiency). Dotted: the 50% rule. Workers are counted, servers are not. A curve named "by '
+        f'samples" missed the target at some size; its T is the time for the common sample budget. {BALANCE_LEGEND}'
     )
     return CaptionedFigure("efficiency", title, caption, _figure_data(curves, run.summary.balance), figure)
 

@@ -14,10 +14,12 @@ from matplotlib.ticker import EngFormatter
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.reading.run_table import TrialLogTables
+from analysis.reading.training_phases import training_phases
 from analysis.report.fastest import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_bytes, format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialResult
+from analysis.statistics.centre import Floats
 from services.scenario.target import QualityTarget
 
 MAX_CURVES_PER_PANEL = 60  # more curves cannot be followed by eye; of many repeats only the first are drawn
@@ -68,7 +70,7 @@ def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
         )
         + ("Dashed horizontal line: the target. " if target else "")
         + _describe_line_styles(run)
-        + "Bytes: payload that all nodes sent up to the evaluation."
+        + "Bytes: message contents that all nodes sent up to the evaluation."
     )
     return CaptionedFigure("learning", title, caption, curves, figure)
 
@@ -138,7 +140,7 @@ def _describe_line_styles(run: AnalysedRun) -> str:
 
 def _learning_curve_of_trial(trial: TrialLogTables, trial_result: TrialResult) -> pd.DataFrame:
     """Return the evaluations of a trial, with the steps done and bytes sent before each evaluation."""
-    step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
+    step_ends_s = _step_completion_times_s(trial)
     order = np.argsort(step_ends_s, kind="stable")
     worker_bytes = np.concatenate([[0.0], np.cumsum(trial.steps["bytes_sent"].to_numpy(dtype=float)[order])])
     # Servers log no bytes per step; their bytes are assumed to grow in proportion to those of the workers.
@@ -153,6 +155,20 @@ def _learning_curve_of_trial(trial: TrialLogTables, trial_result: TrialResult) -
         condition=trial_result.condition,
         workers=trial_result.workers,
     )
+
+
+def _step_completion_times_s(trial: TrialLogTables) -> Floats:
+    """Return the time from which each row of the step table counts as done, in the order of the table.
+
+    An evaluation of synchronous training covers the whole step of all workers, although some workers may end the step
+    a moment later than the evaluation worker. So all rows of a synchronous step count from the end of the first worker.
+    """
+    ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).astype(float)
+    for phase in training_phases(trial):
+        if phase.sync_or_async == "synchronous":
+            rows = phase.steps.index
+            ends_s.loc[rows] = ends_s.loc[rows].groupby(phase.steps["step"]).transform("min")
+    return np.asarray(ends_s, dtype=float)
 
 
 def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:

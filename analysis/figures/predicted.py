@@ -24,7 +24,7 @@ from analysis.report.wording import format_signed_percentage
 from analysis.results.trial_result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.27
-NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller remainder
+NEGLIGIBLE_DEVIATION = 0.001  # the title does not give the value of a smaller relative deviation
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,8 @@ class StepTimeComparison:
     predicted_step_s: float
 
     @property
-    def relative_difference(self) -> float:
-        """Relative error of the prediction: measured / predicted step time - 1.
-
-        The figure calls it "remainder".
-        """
+    def relative_deviation(self) -> float:
+        """Measured / predicted step time - 1."""
         return self.measured_step_s / self.predicted_step_s - 1
 
 
@@ -52,7 +49,7 @@ def draw_predicted_step_times(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw predicted and measured step time, one row per strategy and number of workers.
 
     An open circle is the predicted step time, a filled circle the measured median. The number beside the circles is the
-    remainder.
+    relative deviation.
     """
     rows = [row for group in sort_by_step_time(run.summary.trial_groups) for row in _compare_step_prediction(group)]
     if not rows:
@@ -69,8 +66,8 @@ def draw_predicted_step_times(run: AnalysedRun) -> CaptionedFigure | None:
     caption = (
         "Open circle: median step of the closed form, over all steps of all workers. Filled circle: measured median "
         "step, mean over the repeats; where speeds vary, the mean step. Each step between two exchanges counts as the "
-        "mean of those steps. Number: remainder = measured / predicted - 1. A growing remainder is an effect that the "
-        "model does not contain."
+        "mean of those steps. Number: relative deviation = measured / predicted - 1. A growing deviation is an effect "
+        "that the model does not contain."
     )
     return CaptionedFigure("predicted", title, caption, _make_step_time_data(rows), figure)
 
@@ -97,18 +94,18 @@ def _compare_step_prediction(group: TrialGroup) -> list[StepTimeComparison]:
 
 
 def _figure_title(comparisons: Sequence[StepTimeComparison]) -> str:
-    """Return a title on the relative difference between measured and predicted step times.
+    """Return a title on the relative deviation between measured and predicted step times.
 
-    The title states the median and the largest difference.
+    The title states the median and the largest deviation.
     """
-    worst = max(comparisons, key=lambda row: abs(row.relative_difference))
-    if abs(worst.relative_difference) < NEGLIGIBLE_REMAINDER:
-        return f"The closed form predicts every median step to within {NEGLIGIBLE_REMAINDER:.1%}"
-    direction = "longer" if worst.relative_difference > 0 else "shorter"
-    typical = median(abs(row.relative_difference) for row in comparisons)
+    worst = max(comparisons, key=lambda row: abs(row.relative_deviation))
+    if abs(worst.relative_deviation) < NEGLIGIBLE_DEVIATION:
+        return f"The closed form predicts every median step to within {NEGLIGIBLE_DEVIATION:.1%}"
+    direction = "longer" if worst.relative_deviation > 0 else "shorter"
+    typical = median(abs(row.relative_deviation) for row in comparisons)
     return (
         f"The closed form typically differs from the median step by {typical:.1%}; "
-        f"at worst, a step of {worst.name} is {abs(worst.relative_difference):.1%} {direction} than predicted"
+        f"at worst, a step of {worst.name} is {abs(worst.relative_deviation):.1%} {direction} than predicted"
     )
 
 
@@ -117,7 +114,7 @@ def _draw_step_time_comparison(axes: Axes, y: int, comparison: StepTimeCompariso
     axes.hlines(y, min(measured_ms, predicted_ms), max(measured_ms, predicted_ms), color=FAINT_GREY, linewidth=3)
     axes.plot(predicted_ms, y, "o", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=8, markeredgewidth=1.2)
     axes.plot(measured_ms, y, "o", color=colour, markersize=5)
-    label = format_signed_percentage(comparison.relative_difference)
+    label = format_signed_percentage(comparison.relative_deviation)
     place = (max(measured_ms, predicted_ms), y)
     axes.annotate(label, place, (9, 0), textcoords="offset points", va="center", fontsize=8)
 
@@ -130,11 +127,11 @@ def _make_step_time_data(step_time_comparisons: Sequence[StepTimeComparison]) ->
     values = [
         (
             *(row.trial_group.strategy, row.trial_group.condition, row.trial_group.workers),
-            *(row.measured_step_s, row.predicted_step_s, row.relative_difference),
+            *(row.measured_step_s, row.predicted_step_s, row.relative_deviation),
         )
         for row in step_time_comparisons
     ]
-    columns = ["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
+    columns = ["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "relative_deviation"]
     data = pd.DataFrame(values, columns=columns)
     phase_names = [row.name.removeprefix(row.trial_group.name).strip() for row in step_time_comparisons]
     return data.assign(phase=phase_names) if any(phase_names) else data

@@ -12,7 +12,7 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FIGURE_WIDTH_IN, PALETTE, add_run_title_and_footer, create_figure
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialResult
-from services.learning.objectives.detection.boxes import overlap_ratio
+from services.learning.objectives.detection.boxes import compute_iou
 from services.learning.sample_pictures import MAX_LEVEL, PictureBox, SamplePictures
 from services.schema.arrays import HostArray
 
@@ -20,7 +20,7 @@ MAX_SHOWN_TRIALS = 4  # more pictures would fill the page
 PANEL_COLUMNS = {"generated": 2, "detected": 1}  # trials beside each other
 GAP_PIXELS = 1  # between two pictures
 GAP_LEVEL = 0.6
-MIN_OVERLAP = 0.5  # a predicted box finds a true box of its class from this overlap (intersection over union) on
+MIN_IOU = 0.5  # from this IoU on, a predicted box of the same class is matched to a true box
 TRUE_COLOUR = "#ffffff"
 CAPTIONS = {
     "generated": (
@@ -120,14 +120,14 @@ def _count_found_boxes(true_boxes: Sequence[PictureBox], predicted_boxes: Sequen
     """Return how many true boxes of one picture are found; the most probable prediction chooses first."""
     unfound = list(true_boxes)
     for predicted in sorted(predicted_boxes, key=lambda box: -(box.score or 0)):
-        overlaps = [_overlap(predicted, box) if box.class_number == predicted.class_number else 0 for box in unfound]
-        if overlaps and max(overlaps) >= MIN_OVERLAP:
-            del unfound[int(np.argmax(overlaps))]
+        ious = [_iou(predicted, box) if box.class_number == predicted.class_number else 0 for box in unfound]
+        if ious and max(ious) >= MIN_IOU:
+            del unfound[int(np.argmax(ious))]
     return len(true_boxes) - len(unfound)
 
 
-def _overlap(first: PictureBox, second: PictureBox) -> float:
-    return float(overlap_ratio(np.array([first[2:]], float), np.array([second[2:]], float))[0, 0])
+def _iou(first: PictureBox, second: PictureBox) -> float:
+    return float(compute_iou(np.array([first[2:]], float), np.array([second[2:]], float))[0, 0])
 
 
 def _columns(pictures: SamplePictures) -> int:

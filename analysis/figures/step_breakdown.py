@@ -14,6 +14,10 @@ from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.29
+WAITING_DEFINITION = (  # also in README.md and in the glossary of the report
+    "time after a worker is ready to exchange gradients and before the slowest worker is ready; not counted as "
+    "exchange. In asynchronous training: the time for which a server delays its reply until other workers have pushed."
+)
 
 
 def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
@@ -38,7 +42,7 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
         "Means over workers, repeats and steps on whole batches; the shorter last batch of an epoch is left out. "
-        "Exchange: communication that computing did not hide. Wait: time blocked on other workers. Vertical mark: mean "
+        f"Exchange: communication that does not overlap with computing. Wait: {WAITING_DEFINITION} Vertical mark: mean "
         "of the closed form over the same steps. Where all rounds between two exchanges have a shorter batch, there is "
         "no mark and the bar is of all steps. At the end of each bar: share of the exchange."
     )
@@ -59,8 +63,8 @@ def _figure_title(groups: Sequence[TrialGroup]) -> str:
         share = _compute_exchange_share(low)
         return f"On {low.workers} workers {low.strategy} spends {share:.0%} of a step on the exchange"
     return (
-        f"On {low.workers} workers {low.strategy} exchanges for {format_number(_exchange_time_ms(low))} ms per step, "
-        f"{high.strategy} for {format_number(_exchange_time_ms(high))} ms"
+        f"On {low.workers} workers {low.strategy} exchanges for a mean of {format_number(_exchange_time_ms(low))} ms "
+        f"per step, {high.strategy} for {format_number(_exchange_time_ms(high))} ms"
     )
 
 

@@ -37,6 +37,7 @@ class DeclaredVsAchieved:
     unit: str  # bit/s, s, or % for a share
     by: str  # mechanism that enforced it
     how: str  # how the achieved value is known: probed, read back, by construction, not at all
+    trials: tuple[str, ...] = ()  # names of the trials that have the property
 
 
 def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAchieved, ...]:
@@ -44,7 +45,7 @@ def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAc
 
     Properties are those of nodes, network paths, links and events.
     """
-    return (
+    properties = (
         *_compare_link_rates(trial_tables),
         *_compare_shared_links(trial_tables),
         *_list_userspace_shaping(trial_tables),
@@ -52,6 +53,7 @@ def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAc
         *_achieved_compute_times(trial_tables),
         *_planned_event_lateness(trial_tables),
     )
+    return tuple(replace(each, trials=(trial_tables.plan.trial,)) for each in properties)
 
 
 def merge_over_trials(achieved_properties: Iterable[DeclaredVsAchieved]) -> tuple[DeclaredVsAchieved, ...]:
@@ -69,7 +71,8 @@ def _merge_property_rows(property_rows: list[DeclaredVsAchieved]) -> DeclaredVsA
     achieved = [row.achieved for row in property_rows if row.achieved is not None]
     errors = [row.error for row in property_rows if row.error is not None]
     worst = max(errors, key=abs, default=None)
-    return replace(property_rows[0], achieved=median(achieved) if achieved else None, error=worst)
+    trials = tuple(dict.fromkeys(trial for row in property_rows for trial in row.trials))
+    return replace(property_rows[0], achieved=median(achieved) if achieved else None, error=worst, trials=trials)
 
 
 def _compare_link_rates(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:

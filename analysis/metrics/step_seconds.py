@@ -81,7 +81,7 @@ def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
 
     Return None without steps. Steps are those of `steps_of_complete_exchanges`, whose sum `predicted_mean_step_s`
     predicts; without a whole round they are all steps, and nothing is predicted. `exchange` is exposed communication,
-    `wait` the time blocked on peers that were not ready; the two never overlap. other = mean(step) - sum of the phases,
+    `wait` the waiting time as defined in the README; the two never overlap. other = mean(step) - sum of the phases,
     at least 0.
     """
     if trial.steps.empty:

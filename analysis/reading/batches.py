@@ -70,8 +70,10 @@ def _select_columns(logged_columns: Sequence[str], logged_rows: Floats, wanted_c
     A column that the batch lacks is NaN.
     """
     unknown = np.full((len(logged_rows), 1), np.nan)
-    places = [logged_columns.index(name) if name in logged_columns else len(logged_columns) for name in wanted_columns]
-    return np.asarray(np.hstack([logged_rows, unknown])[:, places])
+    column_indices = [
+        logged_columns.index(name) if name in logged_columns else len(logged_columns) for name in wanted_columns
+    ]
+    return np.asarray(np.hstack([logged_rows, unknown])[:, column_indices])
 
 
 def _as_integers_if_whole(numbers: Floats) -> NDArray[Any]:

@@ -50,7 +50,8 @@ def _find_same_worker_count_rivals(summary: RunSummary, fastest_pair: TwoFastest
 def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> str:
     """Return a part of a sentence on the step phase in which the fastest strategy saves most time.
 
-    A step phase is, for instance, compute. For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms".
+    A step phase is, for instance, compute. For example: "ring exchanges for a mean of 5.91 ms per step, ps_bsp for
+    31.4 ms".
     Empty if it saves little in every phase.
     """
     saved_s = {
@@ -68,7 +69,7 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
     )
     rest = "" if len(peer_groups) <= MAX_LISTED else "; the other strategies lie between these times"
     winner_name = _format_short_group_name(winner_group, winner_group)
-    own = f"{winner_name} {PHASE_VERBS[phase]} {_format_step_phase_ms(winner_group, phase)} ms per step"
+    own = f"{winner_name} {PHASE_VERBS[phase]} a mean of {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
 

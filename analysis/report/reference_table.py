@@ -1,35 +1,35 @@
-"""Table of samples to target beside the reference convergence points of the workload, with sentences on both sides."""
+"""Table of samples to target, compared with the reference convergence points of the workload."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.convergence.compare import ReferenceAnswer, ReferenceComparison, choose_answer
+from analysis.convergence.compare import ReferenceComparison, ReferenceOutcome, choose_outcome
 from analysis.report.wording import NO_VALUE, format_interval, format_number, join_names
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialGroup
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.reference_range import ReferenceRange, compare_with_reference
 
-ANSWER_TEXTS = {
-    ReferenceAnswer.WITHIN: "within the reference range",
-    ReferenceAnswer.FEWER: "fewer samples than the reference",
-    ReferenceAnswer.MORE: "more samples than the reference",
-    ReferenceAnswer.TOO_CLOSE: "too close to call",
+OUTCOME_TEXTS = {
+    ReferenceOutcome.WITHIN: "within the reference range",
+    ReferenceOutcome.FEWER: "fewer samples than the reference",
+    ReferenceOutcome.MORE: "more samples than the reference",
+    ReferenceOutcome.TOO_CLOSE: "too close to call",
 }
 
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """One group of trials beside its reference: the texts of its cells."""
+    """One group of trials, compared with its reference: the texts of the cells."""
 
     name: str
     run_count: int
     batch: int
     samples: str
     reference: str  # mean of the reference, and the range for the mean of as many runs
-    answer: str
+    outcome: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GroupComparison:
     group: TrialGroup
     reference: ReferenceComparison
     found: ReferenceRange | None  # None: not compared
-    answer: ReferenceAnswer
+    outcome: ReferenceOutcome
     reason: str = ""
 
 
@@ -51,7 +51,7 @@ def make_reference_table(summary: RunSummary) -> tuple[ReferenceRow, ...]:
 def reference_warning(summary: RunSummary) -> str:
     """Return a sentence that names the groups that need significantly fewer samples than the reference; else empty."""
     suspicious = [
-        each for each in compare_groups_with_reference(summary.trial_groups) if each.answer == ReferenceAnswer.FEWER
+        each for each in compare_groups_with_reference(summary.trial_groups) if each.outcome == ReferenceOutcome.FEWER
     ]
     if not suspicious:
         return ""
@@ -76,26 +76,26 @@ def compare_groups_with_reference(trial_groups: Sequence[TrialGroup]) -> list[Gr
         for p_values in ([found.fewer.p_value for found in compared], [found.p_more for found in compared])
     )
     return [
-        each if each.found is None else replace(each, answer=_adjust_answer(each.found, next(p_fewer), next(p_more)))
+        each if each.found is None else replace(each, outcome=_adjust_outcome(each.found, next(p_fewer), next(p_more)))
         for each in unadjusted
     ]
 
 
-def _adjust_answer(found: ReferenceRange, p_fewer: float, p_more: float) -> ReferenceAnswer:
-    """Return the answer for one of several groups, given its adjusted p-values."""
-    alone, adjusted = choose_answer(found.fewer.p_value, found.p_more), choose_answer(p_fewer, p_more)
-    return adjusted if adjusted == alone else ReferenceAnswer.TOO_CLOSE
+def _adjust_outcome(found: ReferenceRange, p_fewer: float, p_more: float) -> ReferenceOutcome:
+    """Return the outcome for one of several groups, given its adjusted p-values."""
+    alone, adjusted = choose_outcome(found.fewer.p_value, found.p_more), choose_outcome(p_fewer, p_more)
+    return adjusted if adjusted == alone else ReferenceOutcome.TOO_CLOSE
 
 
 def _compare_group(group: TrialGroup, reference: ReferenceComparison) -> GroupComparison:
     statistics, samples = reference.statistics, group.samples_to_target_by_seed
     if statistics is None:
-        return GroupComparison(group, reference, None, ReferenceAnswer.NOT_COMPARED, reference.reason)
+        return GroupComparison(group, reference, None, ReferenceOutcome.NOT_COMPARED, reference.reason)
     missed = int(np.isinf(samples).sum())
     if missed:
         reason = f"the target was missed in {missed} of {samples.size} runs"
-        return GroupComparison(group, reference, None, ReferenceAnswer.NOT_COMPARED, reason)
-    return GroupComparison(group, reference, compare_with_reference(samples, statistics), ReferenceAnswer.WITHIN)
+        return GroupComparison(group, reference, None, ReferenceOutcome.NOT_COMPARED, reason)
+    return GroupComparison(group, reference, compare_with_reference(samples, statistics), ReferenceOutcome.WITHIN)
 
 
 def _make_row(comparison: GroupComparison) -> ReferenceRow:
@@ -105,5 +105,5 @@ def _make_row(comparison: GroupComparison) -> ReferenceRow:
         samples = format_number(float(group.samples_to_target_by_seed.mean()))
         note = ", interpolated" if reference.is_interpolated else ""
         mean = f"{format_number(reference.mean)}{format_interval((found.low, found.high))}{note}"
-    answer = ANSWER_TEXTS.get(comparison.answer) or f"not compared: {comparison.reason}"
-    return ReferenceRow(group.name, len(group.trials), reference.batch, samples, mean, answer)
+    outcome = OUTCOME_TEXTS.get(comparison.outcome) or f"not compared: {comparison.reason}"
+    return ReferenceRow(group.name, len(group.trials), reference.batch, samples, mean, outcome)

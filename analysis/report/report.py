@@ -42,6 +42,7 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> func
     "number": wording.format_number,
     "quantity": wording.format_quantity,
     "bytes": wording.format_bytes,
+    "trial_names": wording.format_trial_names,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from services.scenario.payload import PlannedPayload
 
+MAX_LISTED_TRIALS = 3  # in a cell of a table
 NO_VALUE = "\N{EN DASH}"
 SIGNIFICANT_DIGITS = 3
 MIN_DECIMAL = 1e-5  # smaller numbers are written with a power of ten, since zeros are hard to count
@@ -81,6 +82,18 @@ def describe_payload(payload: PlannedPayload) -> str:
         f"messages as large as those of {payload.model_name or 'a model'} ({declared}); the trained model has "
         f"{payload.trained_parameters:,} parameters ({format_bytes(payload.trained_bytes)})"
     )
+
+
+def format_trial_names(trial_names: Sequence[str], trial_count: int) -> str:
+    """Return the names of some of the `trial_count` trials of a run, for a cell of a table.
+
+    The text is "all", up to three names, or the first name and the number of the others.
+    """
+    if len(trial_names) == trial_count > 1:
+        return "all"
+    if len(trial_names) <= MAX_LISTED_TRIALS:
+        return ", ".join(trial_names)
+    return f"{trial_names[0]} and {len(trial_names) - 1} others"
 
 
 def format_quantity(value: float | None, unit: str) -> str:

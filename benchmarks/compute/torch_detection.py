@@ -7,7 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot, smoot
 from services.learning.objectives.detection.anchors import anchor_boxes
 
 ALPHA, GAMMA, BETA = 0.25, 2.0, 1 / 9
-MIN_OBJECT_OVERLAP, MAX_BACKGROUND_OVERLAP = 0.5, 0.4
+MIN_OBJECT_IOU, MAX_BACKGROUND_IOU = 0.5, 0.4
 
 
 def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -29,15 +29,15 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def match_anchors(anchors: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the object of each anchor, whether the anchor stands for it, and whether the anchor is not ignored."""
-    overlap = overlap_ratio(anchors[None], targets[..., 1:])
+    overlap = compute_iou(anchors[None], targets[..., 1:])
     overlap = torch.where(targets[:, None, :, 0] >= 0, overlap, -1.0)
     largest, object_number = overlap.max(dim=2)
     is_best = ((overlap == overlap.amax(dim=1, keepdim=True)) & (overlap > 0)).any(dim=2)
-    is_object = (largest >= MIN_OBJECT_OVERLAP) | is_best
-    return object_number, is_object, is_object | (largest < MAX_BACKGROUND_OVERLAP)
+    is_object = (largest >= MIN_OBJECT_IOU) | is_best
+    return object_number, is_object, is_object | (largest < MAX_BACKGROUND_IOU)
 
 
-def overlap_ratio(boxes: Tensor, other_boxes: Tensor) -> Tensor:
+def compute_iou(boxes: Tensor, other_boxes: Tensor) -> Tensor:
     """Return the intersection over union of all pairs of boxes: (..., N, 4) and (..., M, 4) → (..., N, M)."""
     first, second = boxes[..., :, None, :], other_boxes[..., None, :, :]
     sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])

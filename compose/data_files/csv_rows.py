@@ -35,13 +35,13 @@ class CsvRows:
         Raises:
             DataFileError: a value is missing or is no number; the message states line and column.
         """
-        number_places = [self.column_names.index(column) for column in number_columns]
-        word_places = [] if word_column is None else [self.column_names.index(word_column)]
+        number_indices = [self.column_names.index(column) for column in number_columns]
+        word_indices = [] if word_column is None else [self.column_names.index(word_column)]
         with _open_text(self.key, self.path) as file:
             rows = self._read_rows(file)
             while chunk := [*islice(rows, CHUNK_ROWS)]:
-                numbers = self._parse_numbers(chunk, number_places)
-                yield numbers, [self._read_word(line, row, place) for line, row in chunk for place in word_places]
+                numbers = self._parse_numbers(chunk, number_indices)
+                yield numbers, [self._read_word(line, row, index) for line, row in chunk for index in word_indices]
 
     def _read_rows(self, file: TextIO) -> Iterator[tuple[int, list[str]]]:
         """Yield each row of the table, with the number of its last line in the file; empty lines are skipped."""
@@ -60,34 +60,34 @@ class CsvRows:
             line = find_undecodable_line(self.path)
             self._raise(line, f"a character is not valid UTF-8 ({error.reason}); save the file as UTF-8 text")
 
-    def _parse_numbers(self, chunk: Sequence[tuple[int, list[str]]], places: Sequence[int]) -> HostArray:
-        """Return the numbers in the columns at `places`, shape (rows, columns)."""
+    def _parse_numbers(self, chunk: Sequence[tuple[int, list[str]]], column_indices: Sequence[int]) -> HostArray:
+        """Return the numbers in the columns at `column_indices`, shape (rows, columns)."""
         try:
-            numbers = np.array([[float(row[place]) for place in places] for _, row in chunk])
+            numbers = np.array([[float(row[index]) for index in column_indices] for _, row in chunk])
         except ValueError:
             numbers = None
         if numbers is None or not np.isfinite(numbers).all():
             for line, row in chunk:
-                for place in places:
-                    self._check_number(line, row, place)
-        return np.asarray(numbers).reshape(len(chunk), len(places))
+                for index in column_indices:
+                    self._check_number(line, row, index)
+        return np.asarray(numbers).reshape(len(chunk), len(column_indices))
 
-    def _check_number(self, line: int, row: Sequence[str], place: int) -> None:
+    def _check_number(self, line: int, row: Sequence[str], column_index: int) -> None:
         """Raise DataFileError if a value is no finite number."""
         try:
-            is_number = bool(np.isfinite(float(row[place])))
+            is_number = bool(np.isfinite(float(row[column_index])))
         except ValueError:
             is_number = False
         if not is_number:
-            value = repr(row[place]) if row[place].strip() else "the value is missing;"
+            value = repr(row[column_index]) if row[column_index].strip() else "the value is missing;"
             hint = "write a number, or leave the column out with features"
             text = f"{value} {hint}" if value.endswith(";") else f"{value} is not a finite number; {hint}"
-            self._raise(line, f"column {self.column_names[place]}: {text}")
+            self._raise(line, f"column {self.column_names[column_index]}: {text}")
 
-    def _read_word(self, line: int, row: Sequence[str], place: int) -> str:
-        word = row[place].strip()
+    def _read_word(self, line: int, row: Sequence[str], column_index: int) -> str:
+        word = row[column_index].strip()
         if not word:
-            self._raise(line, f"column {self.column_names[place]}: the class is missing")
+            self._raise(line, f"column {self.column_names[column_index]}: the class is missing")
         return word
 
     def _raise(self, line: int, problem: str) -> None:

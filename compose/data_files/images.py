@@ -41,7 +41,7 @@ def prepare_images(dataset: ImageFolder, folder: Path) -> PreparedArrays:
     pictures = {key: _list_pictures(key, file) for key, file in dataset.data_files()}
     class_names = sorted({picture.class_name for picture in pictures["path"]})
     check_class_count("path", path_for_messages(Path(dataset.path.file)), len(class_names))
-    size = dataset.size or _size_of_first(dataset, min(pictures["path"]).path)
+    size = dataset.size or _first_picture_size(dataset, min(pictures["path"]).path)
     shape = (3 if dataset.colour == "rgb" else 1, *size)
     samples = {}
     for key, of_file in pictures.items():
@@ -91,7 +91,7 @@ def _check_classes(key: str, pictures: Sequence[Picture], class_names: Sequence[
             raise DataFileError(key, message)
 
 
-def _size_of_first(dataset: ImageFolder, path: Path) -> tuple[int, int]:
+def _first_picture_size(dataset: ImageFolder, path: Path) -> tuple[int, int]:
     """Return height and width of the first picture, which all pictures must have."""
     _, height, width = _read_picture(dataset, "path", path, None).shape
     return height, width

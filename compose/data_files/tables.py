@@ -67,7 +67,7 @@ class ClassNumbers:
             distinct.sort()
         return cls({word: number for number, word in enumerate(distinct)})
 
-    def number_words(self, key: str, file_name: str, column: str, words: Sequence[str]) -> HostArray:
+    def class_numbers_of(self, key: str, file_name: str, column: str, words: Sequence[str]) -> HostArray:
         """Return the class number of each word.
 
         Raises:
@@ -113,7 +113,7 @@ def _prepare_table(
         targets: HostArray = numbers[:, feature_count:]
         if dataset.task == "classification":
             classes = classes or ClassNumbers.of_words(words)
-            targets = classes.number_words(key, name, columns.targets[0], words)
+            targets = classes.class_numbers_of(key, name, columns.targets[0], words)
         features = numbers[:, :feature_count]
         samples[key] = FileSamples((feature_count,), np.dtype(float), np.array(targets), partial(_split_rows, features))
     if classes:

@@ -23,7 +23,7 @@ WORD_PATTERN = re.compile(r"\w+|[^\w\s]")
 def prepare_text(dataset: TextFile, folder: Path) -> PreparedArrays:
     """Read and check texts, and write the tokens of the training and the test part to `folder`."""
     texts = {key: _read_text(key, Path(file.file)) for key, file in dataset.data_files()}
-    numbers = _number_tokens(dataset, _split_tokens(dataset, texts["path"]))
+    numbers = _assign_token_numbers(dataset, _split_tokens(dataset, texts["path"]))
     vocabulary = FIRST_TOKEN + max(numbers.values()) if dataset.vocabulary is None else FIRST_TOKEN + dataset.vocabulary
     if vocabulary * dataset.context > MAX_CONTEXT_NUMBERS:
         message = (
@@ -64,7 +64,7 @@ def _split_tokens(dataset: TextFile, text: str) -> Sequence[str]:
     return text if dataset.level == "character" else WORD_PATTERN.findall(text)
 
 
-def _number_tokens(dataset: TextFile, tokens: Sequence[str]) -> dict[str, int]:
+def _assign_token_numbers(dataset: TextFile, tokens: Sequence[str]) -> dict[str, int]:
     """Return the number of each token: the most frequent one first, equally frequent ones in alphabetical order.
 
     With a limited vocabulary, all rarer tokens share the last number.

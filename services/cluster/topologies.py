@@ -292,6 +292,8 @@ class NodePairLink(LinkProperties):
         """Yield a `KeyConflict` for each contradiction in this link, and for an earlier link between the same nodes."""
         yield from self.find_field_conflicts()
         if self.nodes[0] == self.nodes[1]:
-            yield KeyConflict(("nodes",), "a link connects two different nodes")
+            yield KeyConflict(
+                ("nodes",), f"a link connects two different nodes; replace one {self.nodes[0]} by another node"
+            )
         elif any(set(self.directed_node_pairs) & set(link.directed_node_pairs) for link in earlier_links):
             yield KeyConflict(("nodes",), "another link connects these nodes; declare all their properties in one link")

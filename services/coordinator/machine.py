@@ -53,7 +53,7 @@ class ReplyToEvaluationPointAction:
     """
 
     node_name: str
-    point_number: int
+    evaluation_number: int
     stop_reason: str
 
 
@@ -66,7 +66,7 @@ class RequestStrategySwitchAction:
     """
 
     node_name: str
-    point_number: int
+    evaluation_number: int
 
 
 @dataclass(frozen=True)
@@ -227,15 +227,19 @@ class RunStateMachine:
             )
         return [*actions, self._make_reply(point_report.node_name, point_report.number)]
 
-    def handle_final_evaluation(self, point_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
+    def handle_final_evaluation(
+        self, evaluation_number: int, step: int, eval_metrics: dict[str, float]
+    ) -> list[RunAction]:
         """Record the quality metrics of the servers' final parameters.
 
         Called after all nodes have left. This is the last evaluation point of the switch rule. It also covers the
         training losses that are not logged yet.
         """
-        self._record_validation_loss(point_number, eval_metrics)
+        self._record_validation_loss(evaluation_number, eval_metrics)
         if self._does_switch_rule_use("validation"):
-            return self._apply_strategy_switch_rule(LossEvaluation(point_number, step, eval_metrics.get("loss", nan)))
+            return self._apply_strategy_switch_rule(
+                LossEvaluation(evaluation_number, step, eval_metrics.get("loss", nan))
+            )
         if self._does_switch_rule_use("train") and self._unlogged_reports:
             return self._apply_strategy_switch_rule(
                 LossEvaluation(
@@ -254,9 +258,9 @@ class RunStateMachine:
         self._record_divergence(f"training loss of {self.point_name} {point_report.number}", mean_loss)
         return LogTrainLossAction(point_report, mean_loss)
 
-    def _record_validation_loss(self, point_number: int, eval_metrics: dict[str, float]) -> None:
+    def _record_validation_loss(self, evaluation_number: int, eval_metrics: dict[str, float]) -> None:
         if "loss" in eval_metrics:
-            self._record_divergence(f"validation loss of {self.point_name} {point_number}", eval_metrics["loss"])
+            self._record_divergence(f"validation loss of {self.point_name} {evaluation_number}", eval_metrics["loss"])
 
     def _record_divergence(self, loss_name: str, loss: float) -> None:
         """Record that training has diverged if a loss is not finite.
@@ -292,11 +296,11 @@ class RunStateMachine:
         return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss_source == loss_source
 
     def _make_reply(
-        self, node_name: str, point_number: int
+        self, node_name: str, evaluation_number: int
     ) -> ReplyToEvaluationPointAction | RequestStrategySwitchAction:
-        if point_number == self._strategy_switch_point:
-            return RequestStrategySwitchAction(node_name, point_number)
-        return ReplyToEvaluationPointAction(node_name, point_number, self.stop_reason)
+        if evaluation_number == self._strategy_switch_point:
+            return RequestStrategySwitchAction(node_name, evaluation_number)
+        return ReplyToEvaluationPointAction(node_name, evaluation_number, self.stop_reason)
 
     def _continue_switch_or_stop(self, number: int) -> list[RunAction]:
         """Decide whether synchronous training stops, switches its strategy or continues after an evaluation point."""

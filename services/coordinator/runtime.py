@@ -151,12 +151,14 @@ class CoordinatorRuntime:
     def _get_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
         return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
-    def _point_reply_future(self, node_name: str, point_number: int) -> asyncio.Future[StopOrSwitchDecision]:
+    def _point_reply_future(self, node_name: str, evaluation_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's report at an evaluation point.
 
         A repeated report gets the same future.
         """
-        return self._point_replies.setdefault((node_name, point_number), asyncio.get_running_loop().create_future())
+        return self._point_replies.setdefault(
+            (node_name, evaluation_number), asyncio.get_running_loop().create_future()
+        )
 
     async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:
         for action in run_actions:
@@ -175,10 +177,10 @@ class CoordinatorRuntime:
     def _run_action_without_waiting(self, action: RunAction) -> None:
         """Execute an action of the coordinator's state machine that needs no waiting."""
         match action:
-            case ReplyToEvaluationPointAction(node_name, point_number, stop_reason):
-                self._send_point_reply(node_name, point_number, StopOrSwitchDecision(stop_reason))
-            case RequestStrategySwitchAction(node_name, point_number):
-                self._send_point_reply(node_name, point_number, StopOrSwitchDecision(must_switch_strategy=True))
+            case ReplyToEvaluationPointAction(node_name, evaluation_number, stop_reason):
+                self._send_point_reply(node_name, evaluation_number, StopOrSwitchDecision(stop_reason))
+            case RequestStrategySwitchAction(node_name, evaluation_number):
+                self._send_point_reply(node_name, evaluation_number, StopOrSwitchDecision(must_switch_strategy=True))
             case AnnounceRunStopAction():
                 self._run_stopped.set()
             case LogRuleDecisionAction(point, decision):
@@ -256,11 +258,11 @@ class CoordinatorRuntime:
         return eval_metrics
 
     def _log_train_loss(self, report: EvaluationPointReport, loss: float) -> None:
-        epoch = self.plan.evaluation_schedule.epoch_of_point(report.number)
+        epoch = self.plan.evaluation_schedule.epoch_of_evaluation(report.number)
         self.log.log_event("train_loss", loss, epoch_num=epoch, samples_count=report.samples, step=report.steps)
 
-    def _send_point_reply(self, node_name: str, point_number: int, decision: StopOrSwitchDecision) -> None:
-        reply = self._point_reply_future(node_name, point_number)
+    def _send_point_reply(self, node_name: str, evaluation_number: int, decision: StopOrSwitchDecision) -> None:
+        reply = self._point_reply_future(node_name, evaluation_number)
         if not reply.done():
             reply.set_result(decision)
 
@@ -269,7 +271,7 @@ class CoordinatorRuntime:
 
         So the log shows why no switch began.
         """
-        epoch = self.plan.evaluation_schedule.epoch_of_point(eval_point.number)
+        epoch = self.plan.evaluation_schedule.epoch_of_evaluation(eval_point.number)
         self.log.log_event("switch_rule", decision._asdict(), epoch_num=epoch, step=eval_point.step)
 
     def _start_strategy_switch(self) -> None:
@@ -343,12 +345,12 @@ class CoordinatorRuntime:
             parameters = b"".join(message.parameters for message in server_messages)
             digest = hashlib.sha256(parameters).hexdigest()
             params, schedule = np.frombuffer(parameters, self.plan.dtype), self.plan.evaluation_schedule
-            point_number = max(1, round(samples / schedule.samples_between))
+            evaluation_number = max(1, round(samples / schedule.samples_between))
             passed_steps = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
-            epoch_number = schedule.epoch_of_point(point_number)
+            epoch_number = schedule.epoch_of_evaluation(evaluation_number)
             eval_metrics = await self._measure_quality(params, epoch_number, samples, passed_steps)
             await self._run_machine_actions(
-                self.machine.handle_final_evaluation(point_number, passed_steps, eval_metrics)
+                self.machine.handle_final_evaluation(evaluation_number, passed_steps, eval_metrics)
             )
         self.log.log_event("params_sha256", digest, samples_count=samples, step=steps)
         is_target_missed = self.plan.target is not None and not self._has_reached_target

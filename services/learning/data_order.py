@@ -55,7 +55,7 @@ class DataOrder(FrozenRecord):
         """
         if not self.part_sizes:
             return split_proportionally(self.batch_size(step), batch_weights)
-        drawn = self._drawn_in_epoch(step)
+        drawn = self._samples_drawn_in_epoch(step)
         return tuple((drawn[1] - drawn[0]).tolist())
 
     def select_sample_indices(
@@ -75,7 +75,7 @@ class DataOrder(FrozenRecord):
             sizes = self.share_sizes(step, batch_weights)
             start = sum(sizes[:worker_rank])
             return self.batch_sample_indices(step)[start : start + sizes[worker_rank]]
-        epoch, (start, end) = step // self.steps_per_epoch, self._drawn_in_epoch(step)[:, worker_rank].tolist()
+        epoch, (start, end) = step // self.steps_per_epoch, self._samples_drawn_in_epoch(step)[:, worker_rank].tolist()
         seeds = (self.seed, epoch, worker_rank + 1)  # a zero at the end would not change the generator
         return owned_samples[self.epoch_order.select_samples(len(owned_samples), seeds, start, end)]
 
@@ -88,7 +88,7 @@ class DataOrder(FrozenRecord):
         start, end = position * self.batch, min((position + 1) * self.batch, self.samples)
         return self.epoch_order.select_samples(self.samples, (self.seed, epoch), start, end)
 
-    def _drawn_in_epoch(self, step: int) -> npt.NDArray[np.int64]:
+    def _samples_drawn_in_epoch(self, step: int) -> npt.NDArray[np.int64]:
         """Return the number of samples that each rank has drawn from its part before and after `step`, shape (2, n).
 
         Samples of earlier epochs do not count.

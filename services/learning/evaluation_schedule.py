@@ -33,28 +33,28 @@ class EvaluationSchedule(FrozenRecord):
         return self.samples_between == self.order.samples
 
     @property
-    def point_count(self) -> int:
+    def evaluation_count(self) -> int:
         """Number of evaluations of the whole budget, including the evaluation at its end."""
-        return self.point_number(self.epochs * self.order.steps_per_epoch)
+        return self.evaluation_number(self.epochs * self.order.steps_per_epoch)
 
     def is_due_after(self, finished_step_count: int) -> bool:
         """Return whether the last of the finished steps completes a multiple of `samples_between` samples."""
         return self._completed_multiples(finished_step_count) > self._completed_multiples(finished_step_count - 1)
 
-    def point_number(self, finished_step_count: int) -> int:
+    def evaluation_number(self, finished_step_count: int) -> int:
         """Return the number of the evaluation after the given number of finished steps, counted from 1.
 
         If no evaluation is due then, the result is the number of the next evaluation, because training has ended early.
         """
         return self._completed_multiples(finished_step_count) + (not self.is_due_after(finished_step_count))
 
-    def epoch_of_point(self, point_number: int) -> int:
+    def epoch_of_evaluation(self, evaluation_number: int) -> int:
         """Return the number of the epoch in which an evaluation takes place, counted from 1.
 
         The evaluation at the end of the budget takes place in the last epoch. Asynchronous workers may train longer.
         """
-        samples = point_number * self.samples_between
-        if point_number == self.point_count:
+        samples = evaluation_number * self.samples_between
+        if evaluation_number == self.evaluation_count:
             samples = min(samples, self.epochs * self.order.samples)
         return ceil(samples / self.order.samples)
 
@@ -63,9 +63,9 @@ class EvaluationSchedule(FrozenRecord):
         """Largest number of steps that divides the number of steps before every evaluation."""
         return _greatest_common_divisor_of_evaluation_steps(self)
 
-    def step_count_before_point(self, point_number: int) -> int:
+    def step_count_before_evaluation(self, evaluation_number: int) -> int:
         """Return the number of steps that are finished when an evaluation is due."""
-        epochs_before, rest = divmod(point_number * self.samples_between - 1, self.order.samples)
+        epochs_before, rest = divmod(evaluation_number * self.samples_between - 1, self.order.samples)
         return epochs_before * self.order.steps_per_epoch + ceil((rest + 1) / self.order.batch)
 
     def _completed_multiples(self, finished_step_count: int) -> int:
@@ -78,10 +78,10 @@ def _greatest_common_divisor_of_evaluation_steps(schedule: EvaluationSchedule) -
 
     The pattern of evaluations repeats after the least common multiple of an epoch and `samples_between`.
     """
-    repeating_points = schedule.order.samples // gcd(schedule.order.samples, schedule.samples_between)
+    repeating_evaluations = schedule.order.samples // gcd(schedule.order.samples, schedule.samples_between)
     divisor = schedule.epochs * schedule.order.steps_per_epoch
-    for point_number in range(1, min(repeating_points, schedule.point_count - 1) + 1):
-        divisor = gcd(divisor, schedule.step_count_before_point(point_number))
+    for evaluation_number in range(1, min(repeating_evaluations, schedule.evaluation_count - 1) + 1):
+        divisor = gcd(divisor, schedule.step_count_before_evaluation(evaluation_number))
         if divisor == 1:
             break
     return divisor

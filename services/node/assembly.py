@@ -177,7 +177,7 @@ def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntim
     machine = RunStateMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
-        evaluation_points=plan.evaluation_schedule.point_count,
+        evaluation_points=plan.evaluation_schedule.evaluation_count,
         is_synchronous=plan.is_synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,

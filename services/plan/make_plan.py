@@ -232,7 +232,7 @@ def _predict_phases(
             cost_model,
             plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
             end - first,
-            workload.total_steps(workers) / workload.evaluation_schedule(workers).point_count,
+            workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
             inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)

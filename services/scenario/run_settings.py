@@ -1,15 +1,26 @@
 """Settings of a run that do not change the training: engine, transport, security, time limits, limits of fidelity."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from services.schema.component import FrozenRecord
 from services.schema.units import Duration
 
 EngineName: TypeAlias = Literal["docker", "local", "simulated"]
 TransportName: TypeAlias = Literal["grpc", "tcp"]
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+MAX_PERCENT = 100
+
+
+def _explain_percentage(share: Any) -> Any:
+    """Raise ValueError if a share is written as a percentage, such as 95; return other values as they are."""
+    if isinstance(share, int | float) and 1 < share <= MAX_PERCENT:
+        raise ValueError(f"must be a share from 0 to 1, not {share:g}; write {share:g} % as {share / MAX_PERCENT:g}")
+    return share
+
+
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1), BeforeValidator(_explain_percentage)]
 
 
 class SecuritySettings(FrozenRecord):

@@ -26,17 +26,17 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
     Raises:
         ScenarioKeyConflictError: keys conflict with each other, or a limit is exceeded.
     """
-    raise_conflicts(_find_too_many_trials(scenario))  # before the trials are enumerated
-    raise_conflicts((*_find_invalid_sweep_items(scenario), *_unknown_nodes_or_strategies(scenario)))
+    raise_conflicts(_find_trial_count_conflicts(scenario))  # before the trials are enumerated
+    raise_conflicts((*_find_sweep_item_conflicts(scenario), *_find_unknown_name_conflicts(scenario)))
     if scenario.sweep:
         return
-    raise_conflicts(_find_too_large_training(scenario))  # before strategies compute anything for each step
+    raise_conflicts(_find_training_size_conflicts(scenario))  # before strategies compute anything for each step
     partition_conflicts = scenario.workload.find_partition_conflicts(scenario.cluster.workers)
     raise_conflicts(prepend_parent_key("workload", partition_conflicts))
     raise_conflicts(_find_unswept_conflicts(scenario))
 
 
-def _find_too_many_trials(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_trial_count_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if the scenario has more trials than allowed; the trials are counted, not enumerated."""
     labels = ((None,) if scenario.baseline else ()) + tuple(scenario.strategies)
     combinations = sum(
@@ -52,7 +52,7 @@ def _find_too_many_trials(scenario: "Scenario") -> Iterator[KeyConflict]:
         yield KeyConflict(("sweep" if combinations > scenario.repeats else "repeats",), message)
 
 
-def _find_invalid_sweep_items(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_sweep_item_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     document = scenario.encode()
     for name, axis in scenario.sweep.items():
         for path in axis.swept_key_paths(name):
@@ -66,7 +66,7 @@ def _find_invalid_sweep_items(scenario: "Scenario") -> Iterator[KeyConflict]:
             yield KeyConflict(("sweep", name), message)
 
 
-def _unknown_nodes_or_strategies(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_unknown_name_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
     workers = max(_swept_node_counts(scenario, WORKERS_KEY_PATH), default=scenario.cluster.workers)
     server_counts = (strategy.training_phases().server_count for strategy in scenario.strategies.values())
@@ -88,7 +88,7 @@ def _swept_server_counts(scenario: "Scenario") -> Iterator[int]:
             yield from _swept_node_counts(scenario, f"strategies.{label}{phase}.servers")
 
 
-def _find_too_large_training(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_training_size_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if a trial has more training steps, or the model more parameters, than allowed."""
     layout = scenario.workload.model.parameter_layout(learning_task_of(scenario.workload.dataset).task)
     if (parameters := layout.parameter_count) > MAX_PARAMETERS:
@@ -120,16 +120,16 @@ def _find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             f"least {workers}, or fewer workers"
         )
         yield KeyConflict(("workload", "batch"), message)
-    yield from _find_too_frequent_evaluations(scenario)
-    yield from _find_samples_of_promoted_workers(scenario)
-    yield from _find_rate_changes_of_unshaped_links(scenario)
-    yield from _missing_throughput_conflicts(scenario)
+    yield from _find_evaluation_frequency_conflicts(scenario)
+    yield from _find_promoted_worker_conflicts(scenario)
+    yield from _find_rate_change_conflicts(scenario)
+    yield from _find_missing_throughput_conflicts(scenario)
     yield from _find_operations_conflicts(scenario)
-    yield from _find_too_slow_workers(scenario)
-    yield from _find_events_after_end(scenario)
+    yield from _find_slow_worker_conflicts(scenario)
+    yield from _find_late_event_conflicts(scenario)
 
 
-def _find_too_frequent_evaluations(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if a step would complete several evaluation points; the schedule has one per step."""
     every, batch = scenario.workload.evaluate_every, scenario.workload.global_batch_size(scenario.cluster.workers)
     if every is not None and every < batch:
@@ -148,7 +148,7 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
         workers=workers,
         steps=workload.total_steps(workers),
         steps_per_epoch=workload.steps_per_epoch(workers),
-        evaluations=schedule.point_count,
+        evaluations=schedule.evaluation_count,
         steps_between_evaluations=schedule.steps_between,
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         has_link_rates=scenario.cluster.has_link_rate_limits,
@@ -156,7 +156,7 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
     )
 
 
-def _find_samples_of_promoted_workers(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_promoted_worker_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if workers own samples that are not used after a switch, because the workers then serve."""
     if not scenario.workload.summarise_parts(scenario.cluster.workers).sizes:
         return
@@ -170,7 +170,7 @@ def _find_samples_of_promoted_workers(scenario: "Scenario") -> Iterator[KeyConfl
             yield KeyConflict(("workload", "partition"), message)
 
 
-def _find_rate_changes_of_unshaped_links(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_rate_change_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every event that changes the rate of a link without a declared rate."""
     for k, event in enumerate(scenario.events):
         for key in ("uplink", "downlink"):
@@ -182,7 +182,7 @@ def _find_rate_changes_of_unshaped_links(scenario: "Scenario") -> Iterator[KeyCo
                 yield KeyConflict(("events", k, key), message)
 
 
-def _missing_throughput_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_missing_throughput_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every random event if a worker has no declared throughput.
 
     Random events need a predicted duration of the trial, which needs the throughput of every worker.
@@ -216,7 +216,7 @@ def _find_operations_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         yield KeyConflict(("workload", "flops_per_sample"), message)
 
 
-def _find_too_slow_workers(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_slow_worker_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.
 
     A clock that counts such times in seconds cannot represent the milliseconds of a message.
@@ -235,10 +235,13 @@ def _find_too_slow_workers(scenario: "Scenario") -> Iterator[KeyConflict]:
             return
 
 
-def _find_events_after_end(scenario: "Scenario") -> Iterator[KeyConflict]:
+def _find_late_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every event that is declared at a step after the last training step."""
     steps = scenario.workload.total_steps(scenario.cluster.workers)
     for k, event in enumerate(scenario.events):
         if event.at.step is not None and event.at.step >= steps:
-            message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
+            message = (
+                f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}; use one of "
+                "these, or declare more epochs"
+            )
             yield KeyConflict(("events", k, "at", "step"), message)

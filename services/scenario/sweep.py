@@ -18,12 +18,11 @@ SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, 
 
 WORKERS_KEY_PATH = "cluster.workers"
 KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
-# All but the last line define the list of trials, so they cannot differ between trials. The last line has choices for
-# this host, which are no properties of the cluster.
-UNSWEEPABLE_KEY_PATHS = {
-    *("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published", "claims"),
-    *("transport", "missing_gpu"),
-}
+RUN_KEY_PATHS = ("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published", "claims")
+HOST_KEY_PATHS = ("transport", "missing_gpu")  # choices for this host, which are no properties of the cluster
+UNSWEEPABLE_KEY_REASONS = dict.fromkeys(RUN_KEY_PATHS, "it applies to the whole run") | dict.fromkeys(
+    HOST_KEY_PATHS, "it is a choice for this host"
+)
 
 
 class SweepAxis(FrozenRecord):
@@ -125,8 +124,11 @@ def unsweepable_key_reason(key_path: str, document: ScenarioDocument) -> str | N
         key_path: the dotted path.
         document: the scenario, with every default filled in.
     """
-    if key_path in UNSWEEPABLE_KEY_PATHS:
-        return f"{key_path} cannot be swept"
+    if reason := UNSWEEPABLE_KEY_REASONS.get(key_path):
+        return (
+            f"{key_path} cannot be swept, because {reason}; sweep keys of cluster, workload or single strategies, such "
+            f"as workers, and run the scenario once per value of {key_path}, with --set {key_path}=VALUE"
+        )
     section: Any = document
     for key in key_path.split("."):
         if key not in (known_keys := _section_keys(section)):

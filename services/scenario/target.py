@@ -31,7 +31,7 @@ class QualityTarget(FrozenRecord):
 
     metric: MetricName = Field(
         description="metric: accuracy (classification, tokens); r2, mae, mse (regression); map (detection, mean "
-        "average precision at an overlap of 0.5); denoising_error (denoising); perplexity (tokens); loss (all)"
+        "average precision at an IoU of 0.5); denoising_error (denoising); perplexity (tokens); loss (all)"
     )
     at_least: float | None = Field(None, description="bound of accuracy, r2 or map, which grow with quality")
     at_most: float | None = Field(None, description="bound of an error, perplexity or loss, which fall with quality")
@@ -54,8 +54,10 @@ class QualityTarget(FrozenRecord):
         has_bound, has_other = getattr(self, bound_key) is not None, getattr(self, other_key) is not None
         if has_bound:
             return f"metric {self.metric} takes only {bound_key}; remove {other_key}" if has_other else ""
-        takes = f"takes {bound_key}, not {other_key}" if has_other else f"needs {bound_key}"
-        return f"metric {self.metric} {takes}; write for example {bound_key}: 0.9"
+        if has_other:
+            value = getattr(self, other_key)
+            return f"metric {self.metric} takes {bound_key}, not {other_key}; write {bound_key}: {value:g}"
+        return f"metric {self.metric} needs {bound_key}; write for example {bound_key}: 0.9"
 
     @property
     def required_value(self) -> float:

@@ -51,13 +51,15 @@ class Easgd(ServerBasedStrategy):
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from super().find_scenario_conflicts(scenario_sizes)
         if self.period > scenario_sizes.steps:
-            yield KeyConflict(
-                ("period",), f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps)"
+            message = (
+                f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps); use at most "
+                f"{scenario_sizes.steps}, or declare more epochs"
             )
+            yield KeyConflict(("period",), message)
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
-            return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
+            return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}; use one of these"
         moving_rate = self._moving_rate_or_default(worker_count)
         if isinstance(self.synchrony, Bsp) and worker_count * moving_rate > 1:
             return (

@@ -59,12 +59,13 @@ class LocalSgd(SinglePhaseStrategy):
         steps = scenario_sizes.steps_between_evaluations
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
+            remedy = "use period 1" if steps == 1 else f"use one of {divisors}"
             if steps == scenario_sizes.steps_per_epoch:
-                why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
+                why = f"period {self.period} does not divide the {steps} steps of an epoch; {remedy}"
             else:
                 why = (
                     f"period {self.period} does not divide the number of steps before every evaluation (their greatest "
-                    f"common divisor is {steps}); use one of {divisors}, or another workload.evaluate_every"
+                    f"common divisor is {steps}); {remedy}, or another workload.evaluate_every"
                 )
             yield KeyConflict(("period",), why)
 

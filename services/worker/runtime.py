@@ -365,7 +365,7 @@ class WorkerRuntime:
         return await self.control.report_evaluation_point(
             EvaluationPointReport(
                 node_name=self.node.name,
-                number=self.plan.evaluation_schedule.point_number(finished_step_count),
+                number=self.plan.evaluation_schedule.evaluation_number(finished_step_count),
                 steps=finished_step_count,
                 samples=last_step_result.samples or self._sample_count_before_step(finished_step_count),
                 loss_sum=tally.loss_sum,

@@ -101,6 +101,19 @@ def test_the_page_shows_declared_and_achieved_properties(make_run: MakeRun) -> N
     assert all(abs(proof["error"]) < 0.1 for proof in proofs)
 
 
+def test_the_rows_of_declared_properties_name_their_trials(make_run: MakeRun) -> None:
+    """Compute phases differ between numbers of workers; a row without its trial could not be compared with the plan."""
+    folder = make_run(strategies=("ring",), workers=(2,))
+    report.write_report(folder.path)
+
+    names = [trial.path.name for trial in folder.trial_folders]
+    proofs = json.loads(folder.summary_path.read_text())["proofs"]
+
+    assert {name for proof in proofs for name in proof["trials"]} == set(names)
+    assert all(set(proof["trials"]) <= set(names) for proof in proofs)
+    assert "<th>trial</th><th>property</th>" in folder.report_path.read_text()
+
+
 def test_the_summary_names_the_mechanism_that_enforced_links(make_run: MakeRun) -> None:
     """The footer of a figure shows it, since figures are viewed without their page."""
     folder = make_run(strategies=("ring",), workers=(2,), baseline=False)

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.progress_display import PlainLineDisplay, ProgressBarDisplay, RunProgressDisplay, SilentDisplay
+from ensayo.terminal_text import trial_title
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 
@@ -50,6 +51,30 @@ def test_a_diverged_trial_is_not_called_a_success() -> None:
 
     ends = [line for line in file.getvalue().splitlines() if line.startswith("  ")]
     assert ends == ["  ring, 2 workers: diverged, 2.0 s", "  ring, 2 workers: success, 2.0 s"]
+
+
+def test_the_end_of_a_trial_names_the_step_of_the_first_evaluation_that_reached_the_target() -> None:
+    """Asynchronous trials evaluate once more after the target; that step is not the one at which it was reached."""
+    scenario = load_scenario(find_scenario("quickstart"))  # its target is an accuracy of 0.94
+    plan = make_plan(scenario.trials()[0], "run", "simulated", DummyAddresses())
+    file = io.StringIO()
+    display = PlainLineDisplay(Console(file=file, width=120), clock=lambda: 0.0)
+    display.run_started(scenario, "simulated", "as asked", (plan, plan), Path("runs/quickstart/1"))
+    samples_per_step = plan.epochs * plan.train_samples / plan.steps
+    for number, accuracies in ((1, (0.9, 0.95, 0.93)), (2, (0.9, 0.93))):
+        display.trial_started(plan, number, 2)
+        for k, accuracy in enumerate(accuracies, start=1):
+            event = {"key": "eval_metrics", "value": {"accuracy": accuracy}, "time_ms": 1.0}
+            metadata = {"samples_count": 5 * k * samples_per_step}
+            display.coordinator_event_logged(plan, event | {"metadata": metadata})
+        display.trial_ended(plan, "success", 2.0)
+
+    ends = [line for line in file.getvalue().splitlines() if "success" in line]
+    title = trial_title(plan)
+    assert ends == [
+        f"  {title}: success, target reached at step 10 of {plan.steps}, 2.0 s",
+        f"  {title}: success, 2.0 s",
+    ]
 
 
 def test_a_repeated_trial_is_shown_with_its_reason_and_starts_again() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.report.wording import format_bytes
 from ensayo.run_progress import RunProgress
-from ensayo.terminal_text import format_duration, trial_title
+from ensayo.terminal_text import format_duration, format_step_time, trial_title
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
@@ -100,6 +100,22 @@ def test_titles_name_the_settings_that_distinguish_trials(plans: list[Plan]) -> 
 def test_durations_are_formatted_in_usual_units(seconds: float, text: str) -> None:
     """7500 s is hard to read."""
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0125, "12.5 ms"),
+        (0.9994, "999 ms"),
+        (0.9999, "1 s"),
+        (112.3, "112 s"),
+        (999.4, "999 s"),
+        (1200, "20 min 0 s"),
+    ],
+)
+def test_times_of_a_step_have_no_exponent(seconds: float, text: str) -> None:
+    """A step that sends a large payload takes minutes; 1.12e+05 ms is hard to read."""
+    assert format_step_time(seconds) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1_220_000, "1.22 MB")])

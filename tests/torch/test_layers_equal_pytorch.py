@@ -28,10 +28,10 @@ from services.learning.layers.chain import Chain  # noqa: E402
 from services.learning.layers.convolution import Conv2d  # noqa: E402
 from services.learning.layers.dense import Dense  # noqa: E402
 from services.learning.layers.dropout import Dropout  # noqa: E402
-from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, SamplesLast, Upsample  # noqa: E402
+from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, MoveSampleAxisLast, Upsample  # noqa: E402
 from services.learning.layers.normalisation import BatchNorm2d, GroupNorm  # noqa: E402
 from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d  # noqa: E402
-from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels  # noqa: E402
+from services.learning.layers.pyramid import FeaturePyramid, LevelSharedLayer  # noqa: E402
 from services.learning.layers.residual import Residual  # noqa: E402
 from services.learning.layers.sequences.adapters import LoraDense  # noqa: E402
 from services.learning.layers.sequences.attention import MultiHeadAttention  # noqa: E402
@@ -135,7 +135,7 @@ COUNTERPARTS: dict[str, Counterpart] = {
     ),
     "dropout at rate 0": Counterpart(Dropout(0.0), lambda: nn.Dropout(0.0), (7,)),
     "flatten samples": Counterpart(FlattenSamples(), nn.Flatten, (2, 3, 4)),
-    "samples last": Counterpart(SamplesLast(), nn.Identity, (2, 3, 4), gives_images=True),
+    "move sample axis last": Counterpart(MoveSampleAxisLast(), nn.Identity, (2, 3, 4), gives_images=True),
     "flatten": images(Flatten(), nn.Flatten, (2, 3, 4), gives_images=False),
     "fit to square": images(
         FitToSquare(9), lambda: nn.Sequential(nn.Upsample(scale_factor=2), nn.ZeroPad2d((0, 1, 0, 1))), (2, 4, 4)
@@ -196,9 +196,9 @@ COUNTERPARTS: dict[str, Counterpart] = {
         ),
         (2, 16, 8),
     ),
-    "layer shared by levels": images(
-        SharedByLevels(Chain((Conv2d("conv", 3, 4, 3, padding=1), Tanh())), sides=(5, 2)),
-        lambda: torch_pyramid.SharedByLevels(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh()), sides=(5, 2)),
+    "level-shared layer": images(
+        LevelSharedLayer(Chain((Conv2d("conv", 3, 4, 3, padding=1), Tanh())), sides=(5, 2)),
+        lambda: torch_pyramid.LevelSharedLayer(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh()), sides=(5, 2)),
         (3, 29),
     ),
     "residual": images(

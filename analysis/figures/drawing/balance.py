@@ -25,7 +25,7 @@ def format_balance_rule(rule_name: str) -> str:
     return rule_name.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
-BALANCE_LEGEND = "Balance points: {}.".format(
+BALANCE_LEGEND = "Marks show the number of workers chosen by three rules (see the glossary): {}.".format(
     ", ".join(f"{MARKER_NAMES[marker]} {format_balance_rule(rule)}" for rule, (marker, _) in RULE_MARKERS.items())
 )
 

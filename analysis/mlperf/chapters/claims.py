@@ -35,7 +35,7 @@ RULE_TEXT = (
     "claims. Fewest and most accelerators are compared; the balance point is the largest N up to which E' stays at "
     "or above 0.5, among the systems built, and a claim on it also depends on the intervals of E'. The share of "
     "hardware is a ratio of logarithms: ln(hardware) / ln(E'). The series have no spread of samples to target; it "
-    "is taken to be that of the run times, independent of them. Hardware is a remainder: besides communication and "
+    "is taken to be that of the run times, independent of them. Hardware is a quotient: besides communication and "
     "synchronisation, it contains smaller local batches, and differences between submitters and software."
 )
 
@@ -82,7 +82,7 @@ def measure_scaling(series: ScalingSeries) -> MeasuredScaling:
         efficiency_intervals=(None, *_efficiency_intervals(series)[1:]),
         drawn_speedups=speedups if has_intervals else None,
         speedup_ratio_interval=series.speedup_intervals()[-1],
-        loss_factors=_draw_loss_factors(series, speedups) if has_intervals else None,
+        loss_factors=_resample_loss_factors(series, speedups) if has_intervals else None,
         time_unit="min",
         worker_noun="accelerator",
         untestable_reason="" if has_intervals else "a size has a single run, so its time has no interval",
@@ -96,7 +96,7 @@ def _efficiency_intervals(series: ScalingSeries) -> list[Interval | None]:
     return [(each[0] * base / count, each[1] * base / count) if each else None for each, count in sizes]
 
 
-def _draw_loss_factors(series: ScalingSeries, drawn_speedups: Floats) -> LossFactors:
+def _resample_loss_factors(series: ScalingSeries, drawn_speedups: Floats) -> LossFactors:
     """Draw the hardware and the statistical factor of the change of efficiency between smallest and largest size.
 
     Samples to target have no published spread. Their relative spread is taken to be that of the run times.

@@ -77,7 +77,7 @@ def _chosen_cluster_count_rows(workload_clusterings: WorkloadClusterings) -> Ite
         best = clustering.best_by_silhouette
         yield {
             "workload": workload.name, "k": best.k, "silhouette": best.silhouette, "stability": best.stability,
-            "stable": "yes" if best.is_stable else "NOT STABLE",
+            "stable": "yes" if best.is_stable else "no",
         }  # fmt: skip
 
 

@@ -84,6 +84,13 @@ BANDS_TEXT = (
     f"{MAX_FITTED_ACCELERATORS} are used, for classic laws and our own alike. A wide band covers all points and means "
     "little: 'high/low' shows its width."
 )
+SCORES_NOTE = (
+    f"Points: forecasts that count, which are those from at most {MAX_FITTED_ACCELERATORS} accelerators to "
+    f"{MIN_SCORED_ACCELERATORS} and more. Inside its 90 % band: share of these points whose observed time lies in the "
+    "band of the law. Band, high/low: upper end / lower end of the band, median over the points. Inside, without "
+    "drift: the same share for bands without drift, the law's error beyond the fitted sizes."
+)
+POINTS_NOTE = "Counts: whether the point is one of those that the scores are computed from."
 BAND_CHANGE_TEXT = (
     "The rule of the bands was changed after their coverage on v4.1 had been seen. The first rule took drift from a "
     "moment estimate, which gave 0; the last column shows the coverage of bands without drift. The rule now uses a "
@@ -128,8 +135,11 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
                 f"From {MAX_FITTED_ACCELERATORS} to {MIN_SCORED_ACCELERATORS} and more",
                 SCORE_COLUMNS,
                 _make_forecast_score_table(evaluation),
+                SCORES_NOTE,
             ),
-            ChapterTable("extrapolation", "Point by point: predicted / observed - 1", POINT_COLUMNS, points),
+            ChapterTable(
+                "extrapolation", "Point by point: predicted / observed - 1", POINT_COLUMNS, points, POINTS_NOTE
+            ),
             ChapterTable(
                 "extrapolation-bands", "Our own laws with their bands", OWN_BAND_COLUMNS, points, is_short=False
             ),
@@ -140,14 +150,15 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
 
 
 def _describe_forecast_errors(score_by_law: dict[str, ForecastScore]) -> str:
-    unknown, known = score_by_law[BEST_BATCH], score_by_law[PARTS_KNOWN_BATCH]
+    unknown, known, chosen = (score_by_law[law] for law in (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH))
     classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
         f"Forecasts from at most {MAX_FITTED_ACCELERATORS} accelerators to {MIN_SCORED_ACCELERATORS} and more have a "
-        f"median error of {format_percentage(unknown.median)} from times alone, {format_percentage(known.median)} from "
-        f"the parts of a time and the batch size, {format_percentage(classic.median)} with the best classic law "
-        f"({classic.law}); {format_percentage(unknown.covered)} and {format_percentage(known.covered)} of the points "
-        f"lie inside our own two laws' 90 % bands."
+        f"median error of {format_percentage(unknown.median)} with the law '{BEST_BATCH}' (times alone), "
+        f"{format_percentage(known.median)} with '{PARTS_KNOWN_BATCH}', {format_percentage(chosen.median)} with "
+        f"'{PARTS_CHOSEN_BATCH}', {format_percentage(classic.median)} with the best classic law ({classic.law}); "
+        f"{format_percentage(unknown.covered)}, {format_percentage(known.covered)} and "
+        f"{format_percentage(chosen.covered)} of the points lie inside the 90 % bands of the first three laws."
     )
 
 
@@ -177,11 +188,11 @@ def _describe_law_errors_on_other_datasets() -> str:
         for name, path in OTHER_SERIES_PATHS.items()
     }
     sentences = [
-        f"On {name}: best batch {format_percentage(scores[BEST_BATCH].median)}, parts with the batch known "
+        f"On {name}: best batch {format_percentage(scores[BEST_BATCH].median)}, {PARTS_KNOWN_BATCH} "
         f"{format_percentage(scores[PARTS_KNOWN_BATCH].median)}, Amdahl {format_percentage(scores['Amdahl'].median)}, "
-        f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold "
-        f"{format_percentage(scores[BEST_BATCH].covered)} and "
-        f"{format_percentage(scores[PARTS_KNOWN_BATCH].covered)}."
+        f"{scores[PARTS_KNOWN_BATCH].points} points, of which "
+        f"{format_percentage(scores[BEST_BATCH].covered)} lie inside the bands of {BEST_BATCH} and "
+        f"{format_percentage(scores[PARTS_KNOWN_BATCH].covered)} inside those of {PARTS_KNOWN_BATCH}."
         for name, scores in scores_by_series.items()
     ]
     return (
@@ -208,7 +219,7 @@ def _make_other_series_tables() -> tuple[ChapterTable, ...]:
         if row["judged"] == "yes"
     ]
     return (
-        ChapterTable("extrapolation-others", "Scores on the other series", columns, scores),
+        ChapterTable("extrapolation-others", "Scores on the other series", columns, scores, SCORES_NOTE),
         ChapterTable(
             "extrapolation-others-points",
             "Other series, point by point",

@@ -30,7 +30,7 @@ COLUMNS = (
 RULE_TEXT = (
     "E' = hardware x statistical. Statistical: samples to target of the smallest system / those of N; a larger batch "
     "needs more samples, on any hardware. Hardware: E' / statistical, which falls with communication, smaller local "
-    "batches and stragglers; it is a remainder, not a measurement. Minutes are those of the fastest system of a size, "
+    "batches and stragglers; it is a quotient, not a measurement. Minutes are those of the fastest system of a size, "
     "samples the mean over all systems of the size: a difference between these counts as hardware. Batches are medians "
     "over the systems of a size. Mixed: the fastest systems of the sizes have several submitters or software stacks, "
     "so E' also compares these; the chapter on families has E' within one submitter and software. Intervals come from "
@@ -52,7 +52,7 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     learning = last[last.statistical < last.hardware].workload
     more_samples = f"; in {join_names(learning)} more to additional samples" if len(learning) else ""
     finding = (
-        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system of the series loses more E' to "
+        f"In {len(last) - len(learning)} of {len(last)} workloads with a series the largest system loses more E' to "
         f"hardware than to additional samples{more_samples}."
     )
     brief = ChapterTable("factors", "The largest system of each series", COLUMNS, last)

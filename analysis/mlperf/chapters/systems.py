@@ -6,8 +6,9 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.reading.results import MlperfResults
+from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
-from analysis.report.wording import format_count, format_minutes
+from analysis.report.wording import format_count, format_minutes, join_names
 
 COLUMNS = (
     TableColumn("workload", "workload"),
@@ -34,8 +35,24 @@ def systems_chapter(mlperf_study: MlperfStudy) -> Chapter:
     common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
     texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []), *_describe_other_units(results))
     table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
-    finding = ". ".join(filter(None, (f"{count}{all_of_them}", results.unscored_summary, _rules_text(results))))
+    parts = (
+        f"{count}{all_of_them}",
+        _further_series_text(mlperf_study),
+        results.unscored_summary,
+        _rules_text(results),
+    )
+    finding = ". ".join(filter(None, parts))
     return Chapter("Systems and references", f"{finding}.", texts, (table,))
+
+
+def _further_series_text(mlperf_study: MlperfStudy) -> str:
+    """Return the workloads with a shipped series that have no rows in the results; empty if there are none."""
+    known = {workload.benchmark for workload in mlperf_study.workloads}
+    names = [series.name for series in find_scaling_series(mlperf_study) if series.benchmark not in known]
+    if not names:
+        return ""
+    series = f"Series of {format_count(len(names), 'further workload')} ({join_names(names)})"
+    return f"{series} are in the chapters on hardware and learning, balance points, scaling laws and extrapolation"
 
 
 def _rules_text(results: MlperfResults) -> str:

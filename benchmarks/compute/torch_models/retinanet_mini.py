@@ -49,7 +49,7 @@ class FeaturePyramid(nn.Module):
         return torch.cat([output.flatten(2) for output in outputs], dim=2)
 
 
-class SharedByLevels(nn.Module):
+class LevelSharedLayer(nn.Module):
     """One layer, applied to each level of a pyramid of square levels: (B, F, pixels) → (B, G, pixels)."""
 
     def __init__(self, layer: nn.Module, sides: Sequence[int]) -> None:
@@ -91,7 +91,7 @@ def build_module(model: RetinaNetMini, learning_task: LearningTask) -> nn.Module
     )
     classes, sides = learning_task.outputs, DEFAULT_ANCHORS.level_sides(side)
     class_head, box_head = (
-        SharedByLevels(head(features, DEFAULT_ANCHORS.anchors_per_place * entries), sides)
+        LevelSharedLayer(head(features, DEFAULT_ANCHORS.anchors_per_cell * entries), sides)
         for entries in (classes, BOX_ENTRIES)
     )
     return RetinaNet(pyramid, class_head, box_head, classes)

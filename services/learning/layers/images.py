@@ -13,7 +13,7 @@ from services.schema.arrays import Array, array_namespace
 
 
 @dataclass(frozen=True)
-class SamplesLast(ParameterFreeLayer):
+class MoveSampleAxisLast(ParameterFreeLayer):
     """Layer that moves the axis of samples to the end: (B, C, H, W) → (C, H, W, B)."""
 
     def forward_with_grad_function(self, x: Array, context: PassContext) -> tuple[Array, Callable[[Array], Array]]:  # noqa: ARG002 - the same in training and evaluation

@@ -85,7 +85,7 @@ class FeaturePyramid(CompositeLayer):
 
 
 @dataclass(frozen=True)
-class SharedByLevels(CompositeLayer):
+class LevelSharedLayer(CompositeLayer):
     """One layer, applied to each level of a pyramid of square levels: (F, P, B) → (G, P, B).
 
     The layer keeps the resolution of its input. The gradients of its arrays are sums over the levels.

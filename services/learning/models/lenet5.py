@@ -16,7 +16,7 @@ from services.learning.layers.base import Layer
 from services.learning.layers.chain import Chain
 from services.learning.layers.convolution import Conv2d
 from services.learning.layers.dense import Dense
-from services.learning.layers.images import FitToSquare, Flatten, SamplesLast
+from services.learning.layers.images import FitToSquare, Flatten, MoveSampleAxisLast
 from services.learning.layers.pooling import AveragePool
 from services.learning.models.network_model import NetworkModel
 
@@ -41,15 +41,19 @@ class LeNet5(NetworkModel):
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
         is_image = len(inputs) == IMAGE_AXES and inputs[1] == inputs[2] <= self.input_side
-        required = f"lenet5 needs square images of at most {self.input_side} pixels a side"
-        return None if is_image else f"{required}; a sample of this dataset has shape {inputs}"
+        if is_image:
+            return None
+        return (
+            f"lenet5 needs square images of at most {self.input_side} pixels a side (input_side); a sample of this "
+            f"dataset has shape {inputs}; use a dataset of such images, or another model, for example mlp"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         activation, (channels, _, _) = ACTIVATIONS[self.activation], learning_task.inputs
         side_after_pool1 = (self.input_side - KERNEL_SIDE + 1) // 2
         side_after_pool2 = (side_after_pool1 - KERNEL_SIDE + 1) // 2
         images_to_rows = (
-            SamplesLast(),
+            MoveSampleAxisLast(),
             FitToSquare(self.input_side),
             *(Conv2d("conv1", channels, 6, KERNEL_SIDE, activation.variance), activation, AveragePool()),
             *(Conv2d("conv2", 6, 16, KERNEL_SIDE, activation.variance), activation, AveragePool()),

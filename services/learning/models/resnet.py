@@ -18,7 +18,7 @@ from services.learning.layers.base import Layer
 from services.learning.layers.chain import Chain
 from services.learning.layers.convolution import Conv2d
 from services.learning.layers.dense import Dense
-from services.learning.layers.images import SamplesLast
+from services.learning.layers.images import MoveSampleAxisLast
 from services.learning.layers.initialisation import he_variance
 from services.learning.layers.normalisation import BatchNorm2d, GroupNorm
 from services.learning.layers.pooling import GlobalAveragePool
@@ -50,13 +50,17 @@ class ResNet(NetworkModel):
 
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
-        required = "resnet needs images of the shape (channels, height, width)"
-        return None if len(inputs) == IMAGE_AXES else f"{required}; a sample of this dataset has shape {inputs}"
+        if len(inputs) == IMAGE_AXES:
+            return None
+        return (
+            f"resnet needs images of the shape (channels, height, width); a sample of this dataset has shape {inputs}; "
+            "use a dataset of images, or another model, for example mlp"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         first = self._conv_and_norm("", 1, learning_task.inputs[0], self.width)
         classifier = Dense("output", self._stage_width(STAGES), learning_task.outputs)
-        return Chain((SamplesLast(), *first, Relu(), *self._blocks(), GlobalAveragePool(), classifier))
+        return Chain((MoveSampleAxisLast(), *first, Relu(), *self._blocks(), GlobalAveragePool(), classifier))
 
     def _blocks(self) -> Iterator[Layer]:
         channels = self.width

@@ -26,10 +26,10 @@ from services.learning.layers.base import (
 )
 from services.learning.layers.chain import Chain
 from services.learning.layers.convolution import Conv2d
-from services.learning.layers.images import SamplesLast
+from services.learning.layers.images import MoveSampleAxisLast
 from services.learning.layers.initialisation import he_variance
 from services.learning.layers.normalisation import GroupNorm
-from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels
+from services.learning.layers.pyramid import FeaturePyramid, LevelSharedLayer
 from services.learning.layers.residual import Residual
 from services.learning.layout import Shape
 from services.learning.models.network_model import NetworkModel
@@ -67,8 +67,12 @@ class RetinaNetMini(NetworkModel):
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs, stride = learning_task.inputs, DEFAULT_ANCHORS.strides[-1]
         is_suitable = len(inputs) == IMAGE_AXES and inputs[1] == inputs[2] and inputs[1] % stride == 0
-        required = f"retinanet_mini needs square images whose side is a multiple of {stride} pixels"
-        return None if is_suitable else f"{required}; a sample of this dataset has shape {inputs}"
+        if is_suitable:
+            return None
+        return (
+            f"retinanet_mini needs square images whose side is a multiple of {stride} pixels; a sample of this dataset "
+            f"has shape {inputs}; use a dataset of such images, for example scenes"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         (channels, side, _), width, features = learning_task.inputs, self.width, 2 * self.width
@@ -80,7 +84,7 @@ class RetinaNetMini(NetworkModel):
             smooths=(_convolution("smooth2", features, features), _convolution("smooth3", features, features)),
         )
         heads = DetectionHeads(features, learning_task.outputs, DEFAULT_ANCHORS.level_sides(side))
-        return Chain((SamplesLast(), pyramid, heads))
+        return Chain((MoveSampleAxisLast(), pyramid, heads))
 
     def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures:
         """Return the first test pictures with their objects, and with the objects that the model detects."""
@@ -131,9 +135,9 @@ class DetectionHeads(CompositeLayer):
 
     def _build_head(self, name: str, entries: int) -> Layer:
         hidden = _convolution(f"{name}.hidden", self.features, self.features)
-        outputs = DEFAULT_ANCHORS.anchors_per_place * entries
+        outputs = DEFAULT_ANCHORS.anchors_per_cell * entries
         output = Conv2d(f"{name}.output", self.features, outputs, 3, _output_variance, padding=1)
-        return SharedByLevels(Chain((hidden, Relu(), output)), self.sides)
+        return LevelSharedLayer(Chain((hidden, Relu(), output)), self.sides)
 
     def init_arrays(self, rng: np.random.Generator) -> dict[str, HostArray]:
         """Return initial arrays with which each class has a small probability at each anchor.
@@ -158,27 +162,27 @@ class DetectionHeads(CompositeLayer):
         return xp.concatenate([_split_anchors(scores), _split_anchors(offsets)], axis=-1), backward
 
     def measure_cost(self, input_shape: Shape) -> LayerCost:
-        (class_outputs, places), class_flops = self._class_head.measure_cost(input_shape)
+        (class_outputs, cell_count), class_flops = self._class_head.measure_cost(input_shape)
         _, box_flops = self._box_head.measure_cost(input_shape)
-        anchors_per_place = class_outputs // self.classes
-        return LayerCost((places * anchors_per_place, self.classes + BOX_ENTRIES), class_flops | box_flops)
+        anchors_per_cell = class_outputs // self.classes
+        return LayerCost((cell_count * anchors_per_cell, self.classes + BOX_ENTRIES), class_flops | box_flops)
 
 
-def _split_anchors(places: Array) -> Array:
-    """Return one row per anchor: (K·E, P, B) → (B, P·K, E), with K anchors per place and E entries per anchor."""
-    rows, place_count, samples = places.shape
-    anchors_per_place = DEFAULT_ANCHORS.anchors_per_place
-    anchors = places.reshape(anchors_per_place, rows // anchors_per_place, place_count, samples)
-    return anchors.transpose(3, 2, 0, 1).reshape(samples, place_count * anchors_per_place, rows // anchors_per_place)
+def _split_anchors(cells: Array) -> Array:
+    """Return one row per anchor: (K·E, P, B) → (B, P·K, E), with K anchors per cell and E entries per anchor."""
+    rows, cell_count, samples = cells.shape
+    anchors_per_cell = DEFAULT_ANCHORS.anchors_per_cell
+    anchors = cells.reshape(anchors_per_cell, rows // anchors_per_cell, cell_count, samples)
+    return anchors.transpose(3, 2, 0, 1).reshape(samples, cell_count * anchors_per_cell, rows // anchors_per_cell)
 
 
 def _join_anchors(rows: Array) -> Array:
-    """Return the features of each place: the inverse of `_split_anchors`."""
+    """Return the features of each cell: the inverse of `_split_anchors`."""
     samples, anchor_count, entries = rows.shape
-    anchors_per_place = DEFAULT_ANCHORS.anchors_per_place
-    place_count = anchor_count // anchors_per_place
-    anchors = rows.reshape(samples, place_count, anchors_per_place, entries)
-    return anchors.transpose(2, 3, 1, 0).reshape(anchors_per_place * entries, place_count, samples)
+    anchors_per_cell = DEFAULT_ANCHORS.anchors_per_cell
+    cell_count = anchor_count // anchors_per_cell
+    anchors = rows.reshape(samples, cell_count, anchors_per_cell, entries)
+    return anchors.transpose(2, 3, 1, 0).reshape(anchors_per_cell * entries, cell_count, samples)
 
 
 def _output_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - the signature of all rules

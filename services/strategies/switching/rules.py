@@ -20,7 +20,7 @@ from services.strategies.base import ScenarioSizes
 
 MIN_DIVISOR = sys.float_info.min  # smallest divisor of a relative change: a loss may be 0
 LossSource: TypeAlias = Literal["validation", "train"]
-USE_NEVER = "or kind: never for a run without a switch"
+NEVER_REMEDY = "or kind: never for a run without a switch"
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ class PlateauRule(SwitchRule):
         evaluations = scenario_sizes.evaluations
         if self.force_at is None or self.force_at < evaluations:
             return None
-        smaller = f"use at most {evaluations - 1}" if evaluations > 1 else "declare more epochs"
+        remedy = _remedy_for_late_switch(evaluations - 1)
         noun = "epoch" if evaluations * scenario_sizes.steps_per_epoch == scenario_sizes.steps else "evaluation"
         count = f"{evaluations} {noun}{'s' * (evaluations != 1)}"
-        return "force_at", f"force_at {self.force_at} is too late: the run has {count}; {smaller}, {USE_NEVER}"
+        return "force_at", f"force_at {self.force_at} is too late: the run has {count}; {remedy}"
 
     def decide_strategy_switch(
         self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
@@ -205,12 +205,14 @@ class AtStepRule(SwitchRule):
         total_steps, steps_per_epoch = scenario_sizes.steps, scenario_sizes.steps_per_epoch
         if self.step is not None and self.step >= total_steps:
             last = total_steps - 1
-            reason = f"step {self.step} is too late: the run has steps 0 to {last}; use at most {last}, {USE_NEVER}"
+            remedy = _remedy_for_late_switch(last)
+            reason = f"step {self.step} is too late: the run has steps 0 to {last}; {remedy}"
             return "step", reason
         if self.epoch is not None and self.epoch * steps_per_epoch >= total_steps:
             epochs = total_steps // steps_per_epoch
             count = f"{epochs} epoch{'s' * (epochs != 1)}"
-            reason = f"epoch {self.epoch} is too late: the run has {count}; use at most {epochs - 1}, {USE_NEVER}"
+            remedy = _remedy_for_late_switch(epochs - 1)
+            reason = f"epoch {self.epoch} is too late: the run has {count}; {remedy}"
             return "epoch", reason
         return None
 
@@ -248,3 +250,11 @@ class NeverRule(SwitchRule):
 
 
 AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]
+
+
+def _remedy_for_late_switch(latest: int) -> str:
+    """Return how to correct a switch after the end of training, given the latest allowed value of the key.
+
+    The value 0 would switch before the first step; it is not proposed.
+    """
+    return f"{f'use at most {latest}' if latest > 0 else 'declare more epochs'}, {NEVER_REMEDY}"

@@ -25,7 +25,7 @@ from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.predicted_speedup import draw_predicted_speedup
 from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.speedup import describe_speedup_baselines, draw_speedup
-from analysis.figures.step_breakdown import draw_step_breakdown
+from analysis.figures.step_breakdown import WAITING_DEFINITION, draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
@@ -169,7 +169,7 @@ def test_the_closed_form_of_asynchronous_workers_is_compared_with_the_median_ste
 
     assert drawing is not None
     assert list(drawing.data["predicted_step_s"]) == [trial.predicted_step_seconds for trial in numbers.trials]
-    assert all(0.5 < 1 + remainder < 1.2 for remainder in drawing.data["remainder"])
+    assert all(0.5 < 1 + deviation < 1.2 for deviation in drawing.data["relative_deviation"])
 
 
 def test_measured_speedups_are_drawn_with_predicted_ones(make_run: Callable[..., RunFolder]) -> None:
@@ -389,6 +389,23 @@ def test_a_legend_of_many_strategies_stays_inside_the_page(make_run: Callable[..
     assert len({str(patch.get_facecolor()) for patch in legend.get_patches()}) == 15
 
 
+def test_an_evaluation_of_synchronous_training_counts_the_bytes_of_its_whole_step(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    """Other workers may end the step a moment after the evaluation worker; the table of trials has all their bytes."""
+    run, summary = analyse_run(make_run(strategies=("ring",), workers=(4,), baseline=False))
+    (trial,) = run.trials
+    is_late = trial.steps["step"].duplicated() & (trial.steps["step"] == trial.steps["step"].max())
+    last_evaluation_s = trial.evals["time_s"].max()
+    late_s = (last_evaluation_s - trial.steps["start_s"] + 1e-4).where(is_late, trial.steps["step_s"])
+    tables = replace(run, trials=(replace(trial, steps=trial.steps.assign(step_s=late_s)),))
+
+    drawing = draw_learning_curves(AnalysedRun(tables, summary))
+
+    assert drawing is not None
+    assert drawing.data["bytes"].max() == pytest.approx(sum(summary.trials[0].bytes_sent.values()))
+
+
 def test_with_too_few_colours_the_first_strategies_to_the_target_are_coloured(
     make_run: Callable[..., RunFolder],
 ) -> None:
@@ -542,3 +559,10 @@ def without_delays(plan: TrialPlan) -> TrialPlan:
         update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.critical_path_message_count}
     )
     return plan.model_copy(update={"predicted": predicted})
+
+
+def test_waiting_is_defined_alike_in_readme_glossary_and_figure(pytestconfig: pytest.Config) -> None:
+    """Readers compare the numbers of a figure with the terms; two definitions would give two meanings."""
+    root = pytestconfig.rootpath
+    for name in ("README.md", "analysis/report/report.html.j2"):
+        assert WAITING_DEFINITION[1:] in (root / name).read_text(encoding="utf-8"), name

@@ -476,7 +476,7 @@ def test_every_phase_is_compared_with_its_own_closed_form(run_simulated: RunSimu
 
     assert drawing is not None
     assert list(drawing.data["phase"]) == ["before", "after"]
-    assert drawing.data["remainder"].abs().max() < 0.05
+    assert drawing.data["relative_deviation"].abs().max() < 0.05
 
 
 @pytest.mark.parametrize("servers", [1, 2])

@@ -125,7 +125,7 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
         [[reaching("ring", 4, [1.0, 1.1]), reaching("ps", 4, [None, 1.2])]],
     ),
     "why the winner wins": (
-        "Why: on 4 workers ring exchanges for 100 ms per step, ps for 400 ms",
+        "Why: on 4 workers ring exchanges for a mean of 100 ms per step, ps for 400 ms",
         [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, SLOWER, **SLOW_PHASES)],
         [
             [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, CROSSING, **SLOW_PHASES)],  # no winner

@@ -118,7 +118,7 @@ def test_the_reason_is_that_of_the_condition_named_first(trial: Trials) -> None:
         )
     )
 
-    assert sentences[1] == "Why: with speed 0.5 on 4 workers asp waits for 0 ms per step, ring for 200 ms."
+    assert sentences[1] == "Why: with speed 0.5 on 4 workers asp waits for a mean of 0 ms per step, ring for 200 ms."
 
 
 def test_scaling_comes_first_for_one_strategy_on_many_worker_counts(trial: Trials) -> None:

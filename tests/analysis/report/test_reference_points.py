@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.convergence.compare import ReferenceAnswer, ReferenceComparison, compare_trial_with_reference
+from analysis.convergence.compare import ReferenceComparison, ReferenceOutcome, compare_trial_with_reference
 from analysis.convergence.reference_points import (
     MIN_SEEDS,
     ConvergenceWorkload,
@@ -73,13 +73,13 @@ def compare(batch: int, samples: int | None, *references: ReferenceWorkload, **w
 
 
 @pytest.mark.parametrize(
-    ("samples", "answer"),
-    [(5100, ReferenceAnswer.WITHIN), (4200, ReferenceAnswer.FEWER), (6000, ReferenceAnswer.MORE)],
+    ("samples", "outcome"),
+    [(5100, ReferenceOutcome.WITHIN), (4200, ReferenceOutcome.FEWER), (6000, ReferenceOutcome.MORE)],
 )
-def test_samples_are_compared_with_the_point_of_the_same_batch(samples: int, answer: ReferenceAnswer) -> None:
+def test_samples_are_compared_with_the_point_of_the_same_batch(samples: int, outcome: ReferenceOutcome) -> None:
     found = compare(64, samples)
 
-    assert (found.workload, found.batch, found.answer, found.runs) == ("quick", 64, answer, 5)
+    assert (found.workload, found.batch, found.outcome, found.runs) == ("quick", 64, outcome, 5)
     assert found.mean == pytest.approx(5120)
     assert found.low is not None
     assert found.high is not None
@@ -92,7 +92,7 @@ def test_a_batch_between_two_points_is_compared_with_their_interpolation() -> No
     found = compare(96, 7100)
 
     assert found.is_interpolated
-    assert (found.mean, found.answer) == (pytest.approx(7120), ReferenceAnswer.WITHIN)
+    assert (found.mean, found.outcome) == (pytest.approx(7120), ReferenceOutcome.WITHIN)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_trial_without_a_usable_point_is_not_compared(
     """A guess would be read as a verdict."""
     found = compare(batch, samples, reference_of(runs))
 
-    assert found.answer == ReferenceAnswer.NOT_COMPARED
+    assert found.outcome == ReferenceOutcome.NOT_COMPARED
     assert reason in found.reason
     assert (found.low, found.high) == (None, None)
 
@@ -146,7 +146,7 @@ def test_other_evaluations_are_not_comparable_and_the_reason_is_stated() -> None
     """Samples are rounded up to the next evaluation, so a trial that is evaluated more often needs fewer."""
     found = compare(64, 4200, evaluate_every=500)
 
-    assert found.answer == ReferenceAnswer.NOT_COMPARED
+    assert found.outcome == ReferenceOutcome.NOT_COMPARED
     assert found.reason == "evaluate_every is 500, and 100 in the reference points of quick"
 
 
@@ -182,7 +182,7 @@ def test_a_trial_with_other_training_settings_is_not_compared_and_the_reason_is_
     """Each of these settings changes the samples to target; a trial with them would look like a bug, or hide one."""
     found = compare(64, 3000, **other)
 
-    assert (found.answer, found.reason) == (ReferenceAnswer.NOT_COMPARED, reason)
+    assert (found.outcome, found.reason) == (ReferenceOutcome.NOT_COMPARED, reason)
     assert (found.mean, found.low) == (None, None)
 
 
@@ -191,28 +191,30 @@ def test_a_schedule_is_another_one_with_another_budget() -> None:
     reference = reference_of(schedule=SCHEDULE, schedule_samples=4 * 1438)
     keys = {"rate_schedule": SCHEDULE, "train_samples": 1438}
 
-    assert compare(64, 5100, reference, **keys, epochs=4).answer == ReferenceAnswer.WITHIN
+    assert compare(64, 5100, reference, **keys, epochs=4).outcome == ReferenceOutcome.WITHIN
     assert compare(64, 5100, reference, **keys, epochs=8).reason == (
         "the sample budget of the schedule is 11,504, and 5,752 in the reference points of quick"
     )
 
 
 def test_the_budget_does_not_count_with_a_constant_learning_rate() -> None:
-    assert compare(64, 5100, epochs=8, train_samples=1438).answer == ReferenceAnswer.WITHIN
+    assert compare(64, 5100, epochs=8, train_samples=1438).outcome == ReferenceOutcome.WITHIN
 
 
 def test_one_worker_has_all_samples_with_every_partition() -> None:
     """The plan of a baseline contains the partition of the scenario, which has no effect on one worker."""
-    assert compare(64, 5100, partition={"kind": "shards", "per_worker": 2}, workers=1).answer == ReferenceAnswer.WITHIN
+    assert (
+        compare(64, 5100, partition={"kind": "shards", "per_worker": 2}, workers=1).outcome == ReferenceOutcome.WITHIN
+    )
 
 
 def test_the_factor_of_batch_scaling_counts_not_its_rule() -> None:
     """At the base batch all rules have the same learning rate; beyond it, each has its own."""
     scaled = reference_of().model_copy(update={"batch_scaling": BatchScaling(rule="sqrt", base_batch=64)})
 
-    assert compare(64, 5100, scaled).answer == ReferenceAnswer.WITHIN
-    assert compare(128, 9100, scaled, batch_rate_factor=2**0.5).answer == ReferenceAnswer.WITHIN
-    assert compare(128, 9100, scaled, batch_rate_factor=2.0).answer == ReferenceAnswer.NOT_COMPARED
+    assert compare(64, 5100, scaled).outcome == ReferenceOutcome.WITHIN
+    assert compare(128, 9100, scaled, batch_rate_factor=2**0.5).outcome == ReferenceOutcome.WITHIN
+    assert compare(128, 9100, scaled, batch_rate_factor=2.0).outcome == ReferenceOutcome.NOT_COMPARED
     assert compare(128, 9100, scaled).reason == (
         "batch_scaling multiplies the learning rate by 1, and by 1.41421 in the reference points of quick with batch "
         "128"
@@ -319,7 +321,7 @@ def test_the_report_has_a_row_per_system_with_the_range_of_its_number_of_runs(bl
     rows = make_reference_table(summary_of([*three, *one]))
 
     assert [(row.name, row.run_count, row.batch) for row in rows] == [("ring ×2", 3, 64), ("asp ×2", 1, 64)]
-    assert [row.answer for row in rows] == ["within the reference range", "more samples than the reference"]
+    assert [row.outcome for row in rows] == ["within the reference range", "more samples than the reference"]
     assert rows[0].samples == "5,133"
     assert rows[0].reference.startswith("5,120 [")
     assert three[0].reference is not None
@@ -344,18 +346,18 @@ def test_one_of_many_systems_just_below_its_range_is_no_bug(blank: TrialResult) 
     others = [trial for n in range(1, 20) for trial in trials_of(blank, f"s{n}", [5100])]
 
     assert suspicious[0].reference is not None
-    assert suspicious[0].reference.answer == ReferenceAnswer.FEWER
+    assert suspicious[0].reference.outcome == ReferenceOutcome.FEWER
     assert reference_warning(summary_of(suspicious)) != ""
     assert reference_warning(summary_of([*suspicious, *others])) == ""
     rows = make_reference_table(summary_of([*suspicious, *others]))
-    assert [row.answer for row in rows] == ["too close to call", *["within the reference range"] * 19]
+    assert [row.outcome for row in rows] == ["too close to call", *["within the reference range"] * 19]
 
 
 def test_a_system_that_missed_the_target_is_not_compared(blank: TrialResult) -> None:
     """The mean of the other runs would be a selection of the fast ones."""
     (row,) = make_reference_table(summary_of(trials_of(blank, "ring", [3000, None])))
 
-    assert row.answer == "not compared: the target was missed in 1 of 2 runs"
+    assert row.outcome == "not compared: the target was missed in 1 of 2 runs"
     assert reference_warning(summary_of(trials_of(blank, "ring", [3000, None]))) == ""
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.report.wording import format_number
+from analysis.report.wording import format_number, format_trial_names
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,17 @@ from analysis.report.wording import format_number
 def test_a_number_has_three_digits_and_no_row_of_zeros(value: float | None, text: str) -> None:
     """The zeros of 0.00000000000102 are hard to count."""
     assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [(("a",), "a"), (("a", "b", "c"), "a, b, c"), (("a", "b", "c", "d"), "a and 3 others"), (tuple("abcde"), "all")],
+)
+def test_a_cell_lists_at_most_three_trials(names: tuple[str, ...], text: str) -> None:
+    """A run may have hundreds of trials."""
+    assert format_trial_names(names, 5) == text
+
+
+def test_the_only_trial_of_a_run_is_named() -> None:
+    """The word "all" would not say which trial it is."""
+    assert format_trial_names(("000-ring-w2-r0",), 1) == "000-ring-w2-r0"

@@ -17,10 +17,10 @@ from services.learning.layers.chain import Chain
 from services.learning.layers.convolution import Conv2d
 from services.learning.layers.dense import Dense
 from services.learning.layers.dropout import Dropout
-from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, SamplesLast, Upsample
+from services.learning.layers.images import FitToSquare, Flatten, FlattenSamples, MoveSampleAxisLast, Upsample
 from services.learning.layers.normalisation import BatchNorm2d, GroupNorm
 from services.learning.layers.pooling import AveragePool, GlobalAveragePool, MaxPool2d
-from services.learning.layers.pyramid import FeaturePyramid, SharedByLevels
+from services.learning.layers.pyramid import FeaturePyramid, LevelSharedLayer
 from services.learning.layers.residual import Residual
 from services.learning.layers.sequences.adapters import LoraDense
 from services.learning.layers.sequences.attention import MultiHeadAttention
@@ -105,7 +105,7 @@ EXAMPLES: dict[str, LayerExample] = {
     "dropout": LayerExample(Dropout(0.4), (4, 5), is_linear=True),
     "dropout at rate 0": LayerExample(Dropout(0.0), (4, 5), is_linear=True),
     "flatten samples": LayerExample(FlattenSamples(), (2, 3, 2), is_linear=True),
-    "samples last": LayerExample(SamplesLast(), (2, 4, 3), gives_images=True, is_linear=True),
+    "move sample axis last": LayerExample(MoveSampleAxisLast(), (2, 4, 3), gives_images=True, is_linear=True),
     "flatten": images(Flatten(), (2, 4, 3), gives_images=False, is_linear=True),
     "fit to square": images(FitToSquare(9), (2, 4, 4), is_linear=True),
     "upsample": images(Upsample(3), (2, 4, 3), is_linear=True),
@@ -131,8 +131,8 @@ EXAMPLES: dict[str, LayerExample] = {
     "chain": images(Chain((CONV_NORM, Flatten(), Dense("dense", 16, 2))), (2, 3, 4), gives_images=False),
     "chain that begins without parameters": images(Chain((Relu(), CONV_NORM)), (2, 3, 4)),
     "feature pyramid": images(PYRAMID, (2, 8, 4)),
-    "layer shared by levels": LayerExample(
-        SharedByLevels(Chain((Conv2d("conv", 2, 3, 3, padding=1), Relu())), sides=(4, 2)), (2, 20), takes_images=True
+    "level-shared layer": LayerExample(
+        LevelSharedLayer(Chain((Conv2d("conv", 2, 3, 3, padding=1), Relu())), sides=(4, 2)), (2, 20), takes_images=True
     ),
     "residual": images(Residual(Chain((Conv2d("conv", 2, 2, 3, padding=1), Tanh()))), (2, 3, 4)),
     "embedding": LayerExample(Embedding("tokens", 6, 4), (5,), vocabulary=6),

@@ -7,7 +7,7 @@ import pytest
 
 from services.learning.datasets import Scenes
 from services.learning.datasets.scenes import MAX_COVERED_SHARE
-from services.learning.objectives.detection.boxes import overlap_ratio
+from services.learning.objectives.detection.boxes import compute_iou
 from services.schema.arrays import HostArray
 
 
@@ -54,7 +54,7 @@ def test_pictures_have_at_least_one_shape_and_no_shape_is_hidden() -> None:
 
     assert is_used.any(axis=1).all()
     assert set(is_used.sum(axis=1)) == {1, 2, 3, 4}
-    overlap = overlap_ratio(targets[..., 1:], targets[..., 1:]) * is_used[:, None] * is_used[:, :, None]
+    overlap = compute_iou(targets[..., 1:], targets[..., 1:]) * is_used[:, None] * is_used[:, :, None]
     assert np.triu(overlap, k=1).max() <= MAX_COVERED_SHARE
 
 

@@ -45,9 +45,9 @@ def test_an_evaluation_follows_its_multiple_of_samples_by_less_than_a_batch(sche
 @given(schedule=schedules())
 def test_evaluations_of_a_trial_are_numbered_from_one_without_gaps(schedule: EvaluationSchedule) -> None:
     """The coordinator answers each number once; the last number ends the budget."""
-    numbers = [schedule.point_number(step) for step in evaluated_steps(schedule)]
+    numbers = [schedule.evaluation_number(step) for step in evaluated_steps(schedule)]
 
-    assert numbers == list(range(1, schedule.point_count + 1))
+    assert numbers == list(range(1, schedule.evaluation_count + 1))
 
 
 @given(schedule=schedules())
@@ -61,7 +61,7 @@ def test_the_epoch_of_an_evaluation_is_the_epoch_of_its_last_sample(schedule: Ev
     """Logs and reports name the epoch of an evaluation."""
     for step in evaluated_steps(schedule):
         epoch = -(-step // schedule.order.steps_per_epoch)
-        assert schedule.epoch_of_point(schedule.point_number(step)) == epoch
+        assert schedule.epoch_of_evaluation(schedule.evaluation_number(step)) == epoch
 
 
 @pytest.mark.parametrize(("samples", "batch"), [(80, 12), (80, 80), (1437, 64)])

@@ -5,7 +5,7 @@ import pytest
 
 from services.learning.datasets import Digits, LearningTask, TrainTestData
 from services.learning.models import DiffusionMini
-from services.learning.models.diffusion.noise_schedule import add_noise, signal_shares
+from services.learning.models.diffusion.noise_schedule import add_noise, cumulative_alphas
 from services.learning.models.diffusion.sampling import generate_images
 from services.learning.models.diffusion.unet import encode_conditions
 from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
@@ -23,7 +23,7 @@ def digits(count: int) -> tuple[HostArray, HostArray]:
 @pytest.mark.parametrize("steps", [50, 100, 1000])
 def test_images_lose_their_signal_from_the_first_to_the_last_step(steps: int) -> None:
     """Sampling starts from pure noise, so the last step of the training must be nearly pure noise."""
-    shares = signal_shares(steps)
+    shares = cumulative_alphas(steps)
 
     assert len(shares) == steps
     assert (np.diff(shares) < 0).all()
@@ -55,7 +55,7 @@ def test_inputs_are_noisy_images_with_their_steps_and_classes() -> None:
     assert (inputs[:, 2] == y[:, None, None]).all()
     assert steps.min() >= 0
     assert steps.max() < MODEL.steps
-    shares = signal_shares(MODEL.steps)[steps]
+    shares = cumulative_alphas(MODEL.steps)[steps]
     np.testing.assert_allclose(inputs[:, :1], add_noise(2 * x - 1, noise, shares), atol=1e-5)
 
 
@@ -99,7 +99,7 @@ def test_sampling_with_the_true_noise_gives_the_true_image(sampling_steps: int) 
     """A perfect model knows the noise in each noisy version of an image; then any number of steps finds the image."""
     rng = np.random.default_rng(0)
     image, noise = rng.uniform(-1, 1, (4, 1, 8, 8)), rng.standard_normal((4, 1, 8, 8))
-    shares = signal_shares(1000)
+    shares = cumulative_alphas(1000)
 
     def predict_true_noise(inputs: Array) -> Array:
         share = shares[inputs[:, 1, 0, 0].astype(int)][:, None, None, None]

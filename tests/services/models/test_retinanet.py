@@ -32,7 +32,7 @@ def test_outputs_belong_to_the_anchors_at_their_place(level: int, row: int, colu
 
     The heads pass a single feature on, with another factor for each output of a place.
     """
-    sides, places = DEFAULT_ANCHORS.level_sides(SIDE), DEFAULT_ANCHORS.anchors_per_place
+    sides, places = DEFAULT_ANCHORS.level_sides(SIDE), DEFAULT_ANCHORS.anchors_per_cell
     heads = DetectionHeads(features=2, classes=3, sides=sides)
     arrays = {name: np.zeros(shape) for name, shape in heads.parameter_shapes().items()}
     for head, entries in (("class", 3), ("box", 4)):

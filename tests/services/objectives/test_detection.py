@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from services.learning.objectives.detection import Detection
 from services.learning.objectives.detection.anchors import DEFAULT_ANCHORS, AnchorGrid, anchor_boxes
 from services.learning.objectives.detection.average_precision import average_precision, mean_average_precision
-from services.learning.objectives.detection.boxes import decode_boxes, encode_boxes, overlap_ratio
+from services.learning.objectives.detection.boxes import compute_iou, decode_boxes, encode_boxes
 from services.learning.objectives.detection.matching import match_anchors
-from services.learning.objectives.detection.predictions import PredictedBoxes, predict_boxes, suppress_double_boxes
+from services.learning.objectives.detection.predictions import PredictedBoxes, non_maximum_suppression, predict_boxes
 from services.schema.arrays import HostArray
 
 CLASSES = 3
@@ -52,7 +52,7 @@ def slow_overlap(first: Box, second: Box) -> float:
 )
 def test_overlap_is_the_intersection_over_the_union(first: Box, second: Box, expected: float) -> None:
     """Matching, suppression and the metric all rest on it."""
-    assert overlap_ratio(np.array([first]), np.array([second])) == pytest.approx(np.array([[expected]]))
+    assert compute_iou(np.array([first]), np.array([second])) == pytest.approx(np.array([[expected]]))
 
 
 def test_offsets_are_zero_for_the_anchor_itself_and_decode_to_the_box() -> None:
@@ -170,7 +170,7 @@ def test_suppression_equals_that_of_one_box_after_the_other(seed: int, count: in
     boxes, classes = random_boxes(rng, 3, count), rng.integers(2, size=(3, count))
     is_candidate = rng.random((3, count)) < 0.8
 
-    is_kept = suppress_double_boxes(boxes, classes, is_candidate)
+    is_kept = non_maximum_suppression(boxes, classes, is_candidate)
 
     for image in range(3):
         kept: list[int] = []

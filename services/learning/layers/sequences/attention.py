@@ -101,7 +101,7 @@ def attend(
     xp, scale, groups = array_namespace(query), query.shape[-1] ** -0.5, key.shape[2]
     queries = group_queries(query * scale, groups)
     keys, values = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
-    weights = multiply_keys_first(keys, queries)
+    weights = compute_key_query_products(keys, queries)
     if is_causal:
         mask_later_keys(weights, query.shape[1])
     apply_softmax(weights)
@@ -110,7 +110,7 @@ def attend(
     def compute_input_grads(result_grad: Array) -> AttentionGrads:
         result_grads = group_queries(result_grad, groups)
         value_grads = weights.transpose(1, 2, 0, 3) @ result_grads
-        score_grads = multiply_keys_first(values, result_grads)
+        score_grads = compute_key_query_products(values, result_grads)
         score_grads -= xp.einsum("bgqf,bgqf->bgq", results, result_grads)
         score_grads *= weights
         query_grads = score_grads.transpose(1, 2, 3, 0) @ keys
@@ -146,10 +146,11 @@ def ungroup_queries(vectors: Array, shape: Shape) -> Array:
     return by_group.transpose(0, 3, 1, 2, 4).reshape(shape)
 
 
-def multiply_keys_first(keys: Array, queries: Array) -> Array:
+def compute_key_query_products(keys: Array, queries: Array) -> Array:
     """Return the scalar products of all keys with all queries of each group.
 
-    Shapes: keys (B, groups, K, F), queries (B, groups, Q, F), result (K, B, groups, Q).
+    The axis of the keys is the first axis of the result. Shapes: keys (B, groups, K, F), queries (B, groups, Q, F),
+    result (K, B, groups, Q).
     """
     xp, (batch, groups, key_count, _) = array_namespace(keys), keys.shape
     products = xp.empty((key_count, batch, groups, queries.shape[2]), keys.dtype)

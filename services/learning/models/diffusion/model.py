@@ -8,7 +8,7 @@ from pydantic import Field
 
 from services.learning.datasets.base import LearningTask, TrainTestData
 from services.learning.layers.base import Layer
-from services.learning.models.diffusion.noise_schedule import add_noise, signal_shares
+from services.learning.models.diffusion.noise_schedule import add_noise, cumulative_alphas
 from services.learning.models.diffusion.sampling import generate_images, join_conditions
 from services.learning.models.diffusion.unet import CHANNELS_PER_GROUP, NoisePredictor
 from services.learning.models.network_model import NetworkModel
@@ -41,8 +41,12 @@ class DiffusionMini(NetworkModel):
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
         inputs = learning_task.inputs
         is_suitable = len(inputs) == IMAGE_AXES and inputs[1] % 2 == 0 and inputs[2] % 2 == 0
-        required = "diffusion_mini needs images whose height and width are even"
-        return None if is_suitable else f"{required}; a sample of this dataset has shape {inputs}"
+        if is_suitable:
+            return None
+        return (
+            "diffusion_mini needs images whose height and width are even; a sample of this dataset has shape "
+            f"{inputs}; use a dataset of such images, for example digits"
+        )
 
     def build_network(self, learning_task: LearningTask) -> Layer:
         return NoisePredictor(learning_task.inputs[0], learning_task.outputs, self.width)
@@ -58,7 +62,7 @@ class DiffusionMini(NetworkModel):
         xp, generator = array_namespace(x), randomness.create_generator(x)
         steps = generator.integers(self.steps, size=len(x))
         noise = generator.standard_normal(x.shape, x.dtype)
-        shares = xp.asarray(signal_shares(self.steps), x.dtype)[steps]
+        shares = xp.asarray(cumulative_alphas(self.steps), x.dtype)[steps]
         return join_conditions(add_noise(2 * x - 1, noise, shares), steps, y), noise
 
     def forward_flops(self, learning_task: LearningTask) -> Mapping[str, float]:

@@ -11,18 +11,18 @@ REFERENCE_STEPS = 1000
 
 
 @cache
-def signal_shares(step_count: int) -> HostArray:
-    """Return the share ᾱ of the signal in the variance of an image after each diffusion step, shape (steps,).
+def cumulative_alphas(step_count: int) -> HostArray:
+    """Return the cumulative products ᾱ of α = 1 - β over the diffusion steps ("alpha bar"), shape (steps,).
 
-    The variance β of a step grows linearly; ᾱₜ is the product of 1 - β over the steps up to t. J. Ho et al., "Denoising
-    Diffusion Probabilistic Models", NeurIPS 2020, section 4. With fewer than 1,000 steps, each has a larger β, so that
-    the last image is noise, too. The array is read-only.
+    ᾱₜ is the share of the signal in the variance of an image after step t. The variance β that a step adds grows
+    linearly: J. Ho et al., "Denoising Diffusion Probabilistic Models" (DDPM), NeurIPS 2020, section 4. With fewer than
+    1,000 steps, each has a larger β, so that the last image is noise, too. The array is read-only.
     """
     scale = REFERENCE_STEPS / step_count
     variances = np.linspace(FIRST_VARIANCE * scale, LAST_VARIANCE * scale, step_count)
-    shares = np.cumprod(1 - variances)
-    shares.setflags(write=False)
-    return shares
+    alphas = np.cumprod(1 - variances)
+    alphas.setflags(write=False)
+    return alphas
 
 
 def add_noise(images: Array, noise: Array, share: Array) -> Array:

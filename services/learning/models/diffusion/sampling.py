@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 
 from services.learning.models.base import OutputFunction
-from services.learning.models.diffusion.noise_schedule import signal_shares
+from services.learning.models.diffusion.noise_schedule import cumulative_alphas
 from services.schema.arrays import Array, array_namespace
 
 
@@ -29,7 +29,7 @@ def generate_images(
     """
     xp, images = array_namespace(noise), noise
     steps = np.linspace(step_count - 1, 0, sampling_steps).round().astype(int)
-    shares = [float(share) for share in signal_shares(step_count)[steps]]
+    shares = [float(share) for share in cumulative_alphas(step_count)[steps]]
     for step, (share, next_share) in zip(steps, pairwise([*shares, 1.0]), strict=True):
         inputs = join_conditions(images, xp.full(len(images), int(step)), classes)
         predicted = (images - sqrt(1 - share) * predict_noise(inputs)) / sqrt(share)

@@ -1,7 +1,7 @@
 """Detection of objects in images: anchors, focal loss, suppression of double boxes, and mean average precision.
 
 anchors              boxes of fixed size and place, to which a model's outputs belong
-boxes                overlap of boxes, and boxes as offsets from anchors
+boxes                IoU of boxes, and boxes as offsets from anchors
 matching             the true box of each anchor
 objective            loss and metric
 predictions          boxes that a model predicts

@@ -14,26 +14,26 @@ from services.schema.component import FrozenRecord
 
 
 class AnchorGrid(FrozenRecord):
-    """Square anchors of a detector for square images: one grid of places per level, some sizes at each place.
+    """Square anchors of a detector for square images: one grid of cells per level, some sizes at each cell.
 
     A detector has one row of outputs per anchor, in the order of `boxes`.
     """
 
-    strides: tuple[int, ...] = (4, 8)  # pixels between two places, by level
+    strides: tuple[int, ...] = (4, 8)  # in pixels: distance of two cells, by level
     sides: tuple[tuple[float, ...], ...] = ((6, 8, 10), (12, 14, 16))  # in pixels, by level; equally many per level
 
     @property
-    def anchors_per_place(self) -> int:
-        """Number of anchors that have the same centre."""
+    def anchors_per_cell(self) -> int:
+        """Number of anchors of a cell, all with the same centre."""
         return len(self.sides[0])
 
     def level_sides(self, image_side: int) -> tuple[int, ...]:
-        """Return the side of the grid of places of each level; the side of the image is a multiple of all strides."""
+        """Return the side of the grid of cells of each level; the side of the image is a multiple of all strides."""
         return tuple(image_side // stride for stride in self.strides)
 
     def count(self, image_side: int) -> int:
         """Return the number of anchors of an image."""
-        return self.anchors_per_place * sum(side**2 for side in self.level_sides(image_side))
+        return self.anchors_per_cell * sum(side**2 for side in self.level_sides(image_side))
 
     def boxes(self, image_side: int) -> HostArray:
         """Return the anchors of an image as boxes (left, top, right, bottom) in pixels, shape (anchors, 4).

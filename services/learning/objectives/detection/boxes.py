@@ -1,4 +1,4 @@
-"""Boxes: their overlap, and their encoding as offsets from anchors.
+"""Boxes: their intersection over union (IoU), and their encoding as offsets from anchors.
 
 A box is (left, top, right, bottom) in pixels, on the last axis of an array.
 """
@@ -11,10 +11,10 @@ BOX_ENTRIES = 4  # left, top, right, bottom; or the offsets of a box
 MAX_LOG_SCALE = log(1000 / 16)  # limit of a predicted log scale, as in Detectron: exp cannot overflow
 
 
-def overlap_ratio(boxes: Array, other_boxes: Array) -> Array:
-    """Return the intersection over union of all pairs of boxes (IoU).
+def compute_iou(boxes: Array, other_boxes: Array) -> Array:
+    """Return the intersection over union (IoU) of all pairs of boxes.
 
-    Shapes: (..., N, 4) and (..., M, 4) → (..., N, M). Boxes without area overlap nothing.
+    Shapes: (..., N, 4) and (..., M, 4) → (..., N, M). The IoU of a box without area is 0.
     """
     xp = array_namespace(boxes)
     first, second = boxes[..., :, None, :], other_boxes[..., None, :, :]

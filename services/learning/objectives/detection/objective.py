@@ -44,7 +44,7 @@ class Detection(Objective):
         return ((class_losses + box_losses) * weights).sum(), grad * weights[:, None, None]
 
     def measure_quality(self, outputs: Array, targets: Array) -> dict[str, float]:
-        """Return the mean average precision `map` of the predicted boxes at an overlap of 0.5 (COCO's AP50)."""
+        """Return the mean average precision `map` of the predicted boxes at an IoU of 0.5 (COCO's AP50)."""
         return {"map": mean_average_precision(predict_boxes(outputs), targets, outputs.shape[-1] - BOX_ENTRIES)}
 
     def _focal_loss(self, scores: Array, targets: Array, matches: AnchorMatches) -> tuple[Array, Array]:

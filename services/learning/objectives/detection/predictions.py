@@ -1,14 +1,14 @@
-"""Boxes that a detector predicts, without those that stand for the same object twice."""
+"""Boxes that a detector predicts, after non-maximum suppression."""
 
 from typing import NamedTuple
 
 from services.learning.objectives.detection.anchors import anchor_boxes
-from services.learning.objectives.detection.boxes import BOX_ENTRIES, decode_boxes, overlap_ratio
+from services.learning.objectives.detection.boxes import BOX_ENTRIES, compute_iou, decode_boxes
 from services.schema.arrays import Array, array_namespace
 
 MIN_SCORE = 0.05  # predictions with a lower probability are dropped
-MAX_CANDIDATES = 64  # predictions per image before suppression
-MAX_SAME_OBJECT_OVERLAP = 0.5  # two boxes of one class with a larger overlap stand for the same object
+MAX_CANDIDATES = 64  # predictions per image before non-maximum suppression
+MAX_KEPT_IOU = 0.5  # IoU of two boxes of one class above which the less probable one is suppressed
 
 
 class PredictedBoxes(NamedTuple):
@@ -34,18 +34,18 @@ def predict_boxes(outputs: Array) -> PredictedBoxes:
     offsets = xp.take_along_axis(outputs[..., class_count:], anchor_numbers[..., None], axis=1)
     anchors = xp.asarray(anchor_boxes(anchor_count), outputs.dtype)
     boxes = decode_boxes(offsets, anchors[anchor_numbers])
-    is_kept = suppress_double_boxes(boxes, classes, probabilities >= MIN_SCORE)
+    is_kept = non_maximum_suppression(boxes, classes, probabilities >= MIN_SCORE)
     return PredictedBoxes(boxes, classes, probabilities, is_kept)
 
 
-def suppress_double_boxes(boxes: Array, classes: Array, is_candidate: Array) -> Array:
-    """Return which boxes remain after non-maximum suppression, shape (B, K).
+def non_maximum_suppression(boxes: Array, classes: Array, is_candidate: Array) -> Array:
+    """Return which boxes remain after non-maximum suppression per class (NMS), shape (B, K).
 
-    Boxes (B, K, 4) are in descending order of their scores. A box is dropped if it overlaps a remaining box of its
-    class before it by more than the limit.
+    Boxes (B, K, 4) are in descending order of their scores. A box is suppressed if its IoU with a remaining box of its
+    class before it is above 0.5.
     """
     xp, is_kept = array_namespace(boxes), is_candidate.copy()
-    is_double = overlap_ratio(boxes, boxes) > MAX_SAME_OBJECT_OVERLAP
+    is_double = compute_iou(boxes, boxes) > MAX_KEPT_IOU
     is_double &= classes[:, :, None] == classes[:, None, :]
     is_double = xp.triu(is_double, k=1)  # a box drops only boxes after it
     for number in range(boxes.shape[1]):
