@@ -13,8 +13,8 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
+from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.report.scaling_findings import describe_efficiency_factors
 from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 

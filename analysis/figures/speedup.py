@@ -10,8 +10,8 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
+from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.report.wording import format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.quality_comparison import (
+from analysis.metrics.comparisons.quality_comparison import (
     SIMILAR_QUALITY_TOLERANCE,
     format_mean_quality,
     mean_quality,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_group_pairs, find_group_time_gap
+from analysis.metrics.comparisons.strategy_comparison import StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import format_interval, format_number, shorten_list
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric

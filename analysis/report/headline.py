@@ -7,7 +7,7 @@ effects of the swept conditions come first, then the growth where one strategy r
 import math
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.quality_comparison import find_quality_gap
+from analysis.metrics.comparisons.quality_comparison import find_quality_gap
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.report import findings
 from analysis.report.causes import describe_winner_causes

@@ -20,11 +20,11 @@ from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
 from analysis.report.evaluation_note import evaluation_note
 from analysis.report.headline import headline_sentences
-from analysis.report.reference_table import make_reference_table
-from analysis.report.regression_table import make_regression_table
-from analysis.report.strategy_table import make_strategy_table
 from analysis.report.summary_text import summary_sentences
-from analysis.report.training_settings import make_training_settings_table
+from analysis.report.tables.reference_table import make_reference_table
+from analysis.report.tables.regression_table import make_regression_table
+from analysis.report.tables.strategy_table import make_strategy_table
+from analysis.report.tables.training_settings import make_training_settings_table
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials

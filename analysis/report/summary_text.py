@@ -1,6 +1,6 @@
 """Summary text of a run: sentences on the fastest strategy by number of workers, and on missing trials.
 
-The table of strategies (`analysis.report.strategy_table`) has the numbers of all strategies, with intervals.
+The table of strategies (`analysis.report.tables.strategy_table`) has the numbers of all strategies, with intervals.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from analysis.metrics.strategy_comparison import (
+from analysis.metrics.comparisons.strategy_comparison import (
     StrategyTimeGap,
     compare_samples_needed,
     explain_unchecked_samples,
     find_group_time_gap,
 )
 from analysis.report.fastest import format_missed_repeats, is_too_close
-from analysis.report.reference_table import reference_warning
+from analysis.report.tables.reference_table import reference_warning
 from analysis.report.wording import (
     capitalise_first_letter,
     format_interval,

@@ -6,7 +6,7 @@ import pytest
 
 import ensayo
 from analysis.reading.run_folder import RunFolder
-from analysis.report.regression_table import make_regression_table
+from analysis.report.tables.regression_table import make_regression_table
 from analysis.results.analyse_run import analyse_run
 from compose.engines.simulated import SimulatedEngine
 from compose.scenario_files.load import find_scenario, load_scenario

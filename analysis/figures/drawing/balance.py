@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
+from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
-from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.statistics.worker_count_rules import WORKER_COUNT_RULES
 
 # rule -> hollow marker and its size in points

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.strategy_comparison import compare_samples_needed, compare_strategies, explain_unchecked_samples
+from analysis.metrics.comparisons.strategy_comparison import (
+    compare_samples_needed,
+    compare_strategies,
+    explain_unchecked_samples,
+)
 from analysis.reading.run_table import TrialLogTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 

@@ -12,7 +12,7 @@ from analysis.metrics.running_costs import measure_running_costs
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.report.report import write_report
-from analysis.report.strategy_table import make_strategy_table
+from analysis.report.tables.strategy_table import make_strategy_table
 from analysis.results.analyse_run import analyse_run
 
 POWER = {"idle": "100W", "busy": "500W"}

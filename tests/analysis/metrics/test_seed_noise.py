@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.seed_noise import SeedNoiseAnswer, compare_with_seed_noise
+from analysis.metrics.comparisons.seed_noise import SeedNoiseAnswer, compare_with_seed_noise
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.evaluation_note import evaluation_note
-from analysis.report.regression_table import make_regression_table, seed_noise_sentence
+from analysis.report.tables.regression_table import make_regression_table, seed_noise_sentence
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary, SkippedTrial
 from analysis.results.trial_result import TrialGroup, TrialResult, group_trials, measure_trial
 

@@ -11,8 +11,8 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
-from analysis.report.strategy_table import StrategyRow, make_strategy_table
 from analysis.report.summary_text import summary_sentences
+from analysis.report.tables.strategy_table import StrategyRow, make_strategy_table
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 

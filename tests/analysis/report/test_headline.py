@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
+from analysis.metrics.comparisons.worker_choice import choose_worker_counts_of_curve
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.worker_choice import choose_worker_counts_of_curve
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences

@@ -21,8 +21,8 @@ from analysis.convergence.reference_points import (
 )
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_table import TrialLogTables
-from analysis.report.reference_table import make_reference_table, reference_warning
 from analysis.report.summary_text import summary_sentences
+from analysis.report.tables.reference_table import make_reference_table, reference_warning
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 from benchmarks.convergence.catalogue import REFERENCE_CASES, convergence_workload

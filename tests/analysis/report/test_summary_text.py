@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
+from analysis.metrics.comparisons.worker_choice import choose_worker_counts_of_curve
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.worker_choice import choose_worker_counts_of_curve
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.summary_text import find_fastest_strategies, summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary

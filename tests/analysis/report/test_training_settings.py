@@ -7,7 +7,7 @@ import pytest
 
 from analysis.reading.run_table import RunLogTables
 from analysis.report.report import write_report
-from analysis.report.training_settings import describe_component, make_training_settings_table
+from analysis.report.tables.training_settings import describe_component, make_training_settings_table
 
 RING = {"kind": "all_reduce"}
 ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}

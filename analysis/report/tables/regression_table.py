@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.seed_noise import SeedNoiseAnswer, SeedNoiseComparison, compare_with_seed_noise
+from analysis.metrics.comparisons.seed_noise import SeedNoiseAnswer, SeedNoiseComparison, compare_with_seed_noise
 from analysis.report.wording import NO_VALUE, format_interval, format_number
 from analysis.results.summary import RunSummary, SkippedTrial
 from analysis.results.trial_result import TIMES_SIGN, TrialGroup

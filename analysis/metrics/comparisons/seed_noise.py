@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import stdtr
 
-from analysis.metrics.quality_comparison import SAME_SAMPLES_RATIO
+from analysis.metrics.comparisons.quality_comparison import SAME_SAMPLES_RATIO
 from analysis.results.trial_result import TrialGroup, restrict_to_shared_seeds
 from analysis.statistics.centre import Floats
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL

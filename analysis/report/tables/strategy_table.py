@@ -5,10 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.quality_comparison import choose_quality_metric, format_mean_quality
+from analysis.metrics.comparisons.quality_comparison import choose_quality_metric, format_mean_quality
+from analysis.metrics.comparisons.strategy_comparison import (
+    FasterAnswer,
+    StrategyTimeGap,
+    compare_group_pairs,
+    find_group_time_gap,
+)
 from analysis.metrics.running_costs import JOULES_PER_WH
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.metrics.strategy_comparison import FasterAnswer, StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import (
     NO_VALUE,
     format_interval,
