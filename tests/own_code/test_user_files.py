@@ -136,11 +136,11 @@ def test_a_pinned_digest_runs_the_copy_even_if_the_file_has_changed(folder: Path
 
 def test_a_damaged_copy_is_written_again(folder: Path) -> None:
     """A deleted file in the cache must not change what runs."""
-    copy = Path(str(first_plan(folder / "mine.yaml").model.folder_on_nodes))
+    copy = Path(str(first_plan(folder / "mine.yaml").model.folders_on_nodes.code))
     copy.chmod(0o755)
     (copy / "activation.py").unlink()
 
-    assert Path(str(first_plan(folder / "mine.yaml").model.folder_on_nodes)) == copy
+    assert Path(str(first_plan(folder / "mine.yaml").model.folders_on_nodes.code)) == copy
     assert (copy / "activation.py").exists()
 
 
@@ -175,7 +175,7 @@ def test_all_containers_get_the_code_read_only(folder: Path) -> None:
 
     services = render_compose_document(plan, host)["services"]
 
-    copy = str(plan.model.folder_on_nodes)
+    copy = str(plan.model.folders_on_nodes.code)
     expected = {"type": "bind", "source": copy, "target": copy, "read_only": True, "bind": {"create_host_path": False}}
     assert {node.role for node in plan.nodes} == {"coordinator", "worker", "ps_shard"}
     assert all(expected in services[node.name]["volumes"] for node in plan.nodes)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from services.learning.models.base import Model
+from services.learning.models.base import Model, ModelFolders
 from services.learning.own_code import (
     OwnCodeError,
     UserCode,
@@ -32,8 +32,8 @@ class UserModel(Model):
         return hash(self.model_dump_json())
 
     @property
-    def folder_on_nodes(self) -> Path | None:
-        return None if self.module.folder is None else Path(self.module.folder)
+    def folders_on_nodes(self) -> ModelFolders:
+        return ModelFolders(code=None if self.module.folder is None else Path(self.module.folder))
 
     def create_object(self, *positional: Any) -> Any:
         """Return a new object of the user's class.
