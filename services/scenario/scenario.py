@@ -378,6 +378,7 @@ class Scenario(FrozenRecord):
         yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()
         yield from self._find_operations_conflicts()
+        yield from self._find_gpus_without_use()
         yield from self._find_too_slow_workers()
         yield from self._find_events_after_end()
 
@@ -463,6 +464,16 @@ class Scenario(FrozenRecord):
                 "utilisation: 0.4 and profile: h100 to cluster.worker"
             )
             yield KeyConflict(("workload", "flops_per_sample"), message)
+
+    def _find_gpus_without_use(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if a worker must compute on a GPU, and the model does not accept its arrays."""
+        ranks = [rank for rank in range(self.cluster.workers) if self.worker_spec(rank).device == "cuda"]
+        if ranks and not self.workload.model.computes_on_gpu:
+            message = (
+                f"worker-{ranks[0]} declares device: cuda, but models of kind {self.workload.model.kind} compute on "
+                "the CPU; write device: cpu"
+            )
+            yield KeyConflict(("cluster", "worker", "device"), message)
 
     def _find_too_slow_workers(self) -> Iterator[KeyConflict]:
         """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.

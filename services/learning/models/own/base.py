@@ -15,7 +15,7 @@ from services.learning.own_code import (
     load_user_object,
 )
 
-CODE_KEYS = ("module",)  # keys of models that name code of the user
+CODE_KEYS = ("module", "loss")  # keys of models that name code of the user
 
 
 class UserModel(Model):
@@ -35,11 +35,12 @@ class UserModel(Model):
     def folders_on_nodes(self) -> ModelFolders:
         return ModelFolders(code=None if self.module.folder is None else Path(self.module.folder))
 
-    def create_object(self, *positional: Any) -> Any:
+    def create_object(self, *positional: Any, **named: Any) -> Any:
         """Return a new object of the user's class.
 
         Args:
             positional: arguments of the constructor before those of the scenario.
+            named: arguments of the constructor, which those of the scenario replace.
 
         Raises:
             OwnCodeError: the file can't be imported, or the constructor raises an error or has other parameters.
@@ -48,11 +49,11 @@ class UserModel(Model):
         if not inspect.isclass(user_class):
             raise OwnCodeError(("module",), f"{describe_definition(self.module)}: {self.module.name} is not a class")
         try:
-            inspect.signature(user_class).bind(*positional, **self.arguments)
+            inspect.signature(user_class).bind(*positional, **named | self.arguments)
         except TypeError as error:
             raise OwnCodeError(("arguments",), self._explain_parameters(user_class, error)) from error
         with explain_own_errors(self.module, self.module.name):
-            return user_class(*positional, **self.arguments)
+            return user_class(*positional, **named | self.arguments)
 
     def _explain_parameters(self, user_class: type, error: TypeError) -> str:
         """Return the message for arguments that do not fit the parameters of the constructor."""
