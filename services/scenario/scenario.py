@@ -379,6 +379,7 @@ class Scenario(FrozenRecord):
         yield from self._missing_throughput_conflicts()
         yield from self._find_operations_conflicts()
         yield from self._find_gpus_without_use()
+        yield from self._find_too_little_memory()
         yield from self._find_too_slow_workers()
         yield from self._find_events_after_end()
 
@@ -474,6 +475,18 @@ class Scenario(FrozenRecord):
                 "the CPU; write device: cpu"
             )
             yield KeyConflict(("cluster", "worker", "device"), message)
+
+    def _find_too_little_memory(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if the container of a node has less memory than the packages of the model take."""
+        model = self.workload.model
+        worker_memory = min(self.worker_spec(rank).memory for rank in range(self.cluster.workers))
+        for role, memory in (("worker", worker_memory), ("server", self.cluster.server.memory)):
+            if memory < model.min_node_memory_bytes:
+                message = (
+                    f"a node that computes with a model of kind {model.kind} needs at least "
+                    f"{model.min_node_memory_bytes >> 20}MiB, more than {memory}; write for example memory: 512MiB"
+                )
+                yield KeyConflict(("cluster", role, "memory"), message)
 
     def _find_too_slow_workers(self) -> Iterator[KeyConflict]:
         """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.

@@ -8,12 +8,17 @@ from user_code import torch_net
 
 torch = pytest.importorskip("torch")
 
+from pydantic import ValidationError  # noqa: E402 - after the check for PyTorch
+
+from services.cluster.addresses import DummyAddresses  # noqa: E402
 from services.learning.datasets import LearningTask  # noqa: E402 - after the check for PyTorch
 from services.learning.models import TorchModel  # noqa: E402
 from services.learning.models.own import torch_model  # noqa: E402
 from services.learning.models.own.checked_samples import draw_samples  # noqa: E402
 from services.learning.own_code import OwnCodeError, load_user_object  # noqa: E402
 from services.learning.randomness import BatchRandomness  # noqa: E402
+from services.plan import make_plan  # noqa: E402
+from services.scenario.scenario import Scenario  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -231,6 +236,40 @@ def test_a_loss_in_another_folder_is_rejected() -> None:
 
     with pytest.raises(OwnCodeError, match="the file must be in the folder of"):
         other.unsupported_task_reason(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"worker": {"device": "cuda"}}, "worker-0 declares device: cuda, but models of kind torch compute on the CPU"),
+        ({"worker": {"memory": "128MiB"}}, "needs at least 384MiB, more than 128MiB; write for example memory: 512MiB"),
+        ({"server": {"memory": "128MiB"}}, "needs at least 384MiB, more than 128MiB; write for example memory: 512MiB"),
+    ],
+)
+def test_nodes_that_cannot_run_pytorch_are_rejected(cluster: dict[str, Any], message: str) -> None:
+    """Without the check, the kernel would kill the node at its start."""
+    document = scenario_document(cluster)
+
+    with pytest.raises(ValidationError, match=message):
+        Scenario.decode(document)
+
+
+def scenario_document(cluster: dict[str, Any]) -> dict[str, Any]:
+    workload = {
+        "dataset": {"kind": "linnerud"},
+        "model": torch_net("Values").model_dump(mode="json"),
+        "optimiser": {"kind": "sgd", "rate": 0.1},
+        "batch": 4,
+    }
+    strategies = {"server": {"kind": "parameter_server"}}
+    return {"name": "mine", "workload": workload, "cluster": cluster, "strategies": strategies, "baseline": False}
+
+
+def test_workers_compute_on_the_cpu_even_if_the_host_has_a_gpu() -> None:
+    """The device `auto` takes a GPU, whose arrays the model does not accept."""
+    plan = make_plan(Scenario.decode(scenario_document({})).trials()[0], "run", "docker", DummyAddresses())
+
+    assert {node.device for node in plan.node_plans_of_role("worker")} == {"cpu"}
 
 
 def test_pytorch_computes_on_one_thread_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

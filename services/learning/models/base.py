@@ -53,6 +53,7 @@ class Model(ScenarioComponent):
 
     supported_losses: ClassVar[tuple[LossName, ...]] = ("cross_entropy", "mse")  # of tasks that the model can learn
     computes_on_gpu: ClassVar[bool] = True  # whether the model accepts arrays of CuPy
+    min_node_memory_bytes: ClassVar[int] = 0  # of a node that imports packages which only this model needs
 
     @abstractmethod
     def parameter_layout(self, learning_task: LearningTask) -> ParameterLayout:

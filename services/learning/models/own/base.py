@@ -1,6 +1,7 @@
 """Fields and code that all models of the user share."""
 
 import inspect
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ class UserModel(Model):
 
     def __hash__(self) -> int:
         """Return the hash of all fields: `arguments` is a dict, which has no hash of its own."""
+        return self._json_hash
+
+    @cached_property
+    def _json_hash(self) -> int:
+        """Hash of all fields, which every step needs."""
         return hash(self.model_dump_json())
 
     @property

@@ -53,6 +53,7 @@ class TorchModel(UserModel):
     installation: TorchInstallation | None = Field(None, description="PyTorch on the host; set by Ensayo")
     supported_losses: ClassVar[tuple[LossName, ...]] = ("cross_entropy", "mse", "next_token")
     computes_on_gpu: ClassVar[bool] = False
+    min_node_memory_bytes: ClassVar[int] = 384 << 20  # a node with PyTorch takes 332 MB, before the first array
 
     __hash__ = UserModel.__hash__
 

@@ -53,8 +53,9 @@ class TorchNetwork:
     def compute_loss(self, x: HostArray, y: HostArray, randomness: BatchRandomness, loss: LossFunction) -> Tensor:
         """Return the loss of a training step, from which `backward` can be called."""
         (seed,) = np.random.SeedSequence(randomness).generate_state(1, np.uint64)
-        self.torch.manual_seed(int(seed))
-        self.module.train()
+        self.torch.default_generator.manual_seed(int(seed))  # that of the CPU; torch.manual_seed takes 0.3 ms
+        if not self.module.training:
+            self.module.train()
         return loss(self.module(self.as_tensor(x)), self.as_tensor(y))
 
     def list_gradients(self, loss: Tensor) -> Iterator[RangeGradient]:
