@@ -1,7 +1,7 @@
 """Interface of an engine, which starts the nodes of a trial plan."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -70,6 +70,13 @@ class TrialEngine(ABC):
 
     def prepare(self, preparation_observer: EnginePreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
         """Prepare resources that all trials of a run share, such as container images."""
+
+    def check_plans(self, plans: Sequence[Plan]) -> None:  # noqa: B027 - most engines run all plans
+        """Check that nodes of this engine can run these plans.
+
+        Raises:
+            HostError: nodes lack what a plan needs; the message states the remedy.
+        """
 
     def close(self) -> None:  # noqa: B027 - most engines keep nothing
         """Release the resources that `prepare` acquired."""

@@ -15,7 +15,7 @@ from compose.own_code.files import digest_code, read_code_files
 from services.learning.own_code import OwnCodeError
 from services.schema.errors import HostError, os_error_cause
 
-FILE_MODE, FOLDER_MODE = 0o444, 0o555  # also for the unprivileged user of containers
+FILE_MODE, FOLDER_MODE = 0o444, 0o755  # readable for the unprivileged user of containers; the user can delete folders
 
 
 def code_copies_folder() -> Path:
@@ -33,7 +33,7 @@ def find_copy(digest: str) -> Path | None:
 
 
 def copy_to_cache(contents: Mapping[PurePosixPath, bytes]) -> Path:
-    """Return a read-only folder in the cache with these files; write it unless it exists.
+    """Return a folder in the cache with these files, read-only; write it unless it exists.
 
     Raises:
         HostError: the files can't be written.
@@ -82,7 +82,7 @@ def restore_from_run_folder(run_folder: Path) -> None:
 
 
 def _write_files(contents: Mapping[PurePosixPath, bytes], folder: Path) -> None:
-    """Write files to an empty folder, and make files and folders read-only."""
+    """Write read-only files to an empty folder."""
     for path, content in contents.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,17 +95,10 @@ def _write_files(contents: Mapping[PurePosixPath, bytes], folder: Path) -> None:
 def _replace_folder(temporary: Path, folder: Path, digest: str) -> None:
     """Rename a complete temporary folder, unless another process has just written the same code."""
     if folder.exists() and find_copy(digest) is None:
-        _remove(folder)  # incomplete, for example because a file was deleted
+        shutil.rmtree(folder)  # incomplete, for example because a file was deleted
     try:
         temporary.rename(folder)
     except OSError:
-        _remove(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
         if find_copy(digest) is None:
             raise
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder with read-only sub-folders."""
-    for parent, _, _ in os.walk(folder):
-        Path(parent).chmod(0o755)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -100,6 +100,8 @@ def _decode_scenario(run_folder: Path, resolved: dict[str, Any]) -> Scenario:
                     f"{run_folder}: the data of the run are not available: {message}; restore the file, or start a new "
                     "run"
                 ) from error
+            if key_path[:2] == ("workload", "model"):
+                raise UserError(f"{run_folder}: the model of the run is not available: {message}") from error
         raise
     return scenario
 

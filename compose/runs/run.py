@@ -70,6 +70,7 @@ def run_scenario(
             make_trial_plans, scenario, scenario_file.question, engine, capacity_check, run_name=run_name
         )
         all_plans = plan_trials()
+        engine.check_plans(all_plans)
         skipped_trials = find_skipped_trials(scenario, all_plans, engine)
         plans = without_skipped_trials(all_plans, skipped_trials)
         with explain_folder_errors(runs_folder):

@@ -19,11 +19,14 @@ from services.learning.datasets.files.base import FILE_KEYS
 from services.learning.models import USER_MODEL_TYPES
 from services.learning.models.own.base import CODE_KEYS
 from services.learning.own_code import OwnCodeError
+from services.learning.own_code.torch_package import find_torch
 from services.learning.own_code.user_code import split_reference
 from services.scenario.scenario import swept_value_label
 from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
+
+KINDS_WITH_TORCH = frozenset({"torch"})  # of models that record the installation of PyTorch on this host
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def _resolve_references(references: FileReferences, document: YamlDocument, fold
         last_key = key.rpartition(".")[2]
         try:
             section[key] = references.resolve(last_key, section[key], folder)
+            if section.get("kind") in KINDS_WITH_TORCH:
+                section["installation"] = find_torch().model_dump()
         except UserError as error:
             dotted_key = ".".join((*references.path, last_key))
             yield ScenarioProblem(document.find_position_of_key(position), dotted_key, str(error))

@@ -63,7 +63,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
         role="worker",
         rank=rank,
         addresses=addresses,
-        device=worker.device,
+        device="cpu" if worker.device == "auto" and not scenario.workload.model.computes_on_gpu else worker.device,
         gpu_memory=_share_gpu_memory(scenario, rank, engine),
         throughput=compute_speed.samples_per_s if compute_speed else None,
         throughput_derivation=compute_speed.derivation if compute_speed else "",

@@ -127,6 +127,8 @@ def _find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_operations_conflicts(scenario)
     yield from _find_slow_worker_conflicts(scenario)
     yield from _find_late_event_conflicts(scenario)
+    yield from _find_unused_gpu_conflicts(scenario)
+    yield from _find_memory_conflicts(scenario)
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
@@ -245,3 +247,27 @@ def _find_late_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
                 "these, or declare more epochs"
             )
             yield KeyConflict(("events", k, "at", "step"), message)
+
+
+def _find_unused_gpu_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if a worker must compute on a GPU, and the model does not accept its arrays."""
+    ranks = [rank for rank in range(scenario.cluster.workers) if scenario.worker_spec(rank).device == "cuda"]
+    if ranks and not scenario.workload.model.computes_on_gpu:
+        message = (
+            f"worker-{ranks[0]} declares device: cuda, but models of kind {scenario.workload.model.kind} compute on "
+            "the CPU; write device: cpu"
+        )
+        yield KeyConflict(("cluster", "worker", "device"), message)
+
+
+def _find_memory_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if the container of a node has less memory than the packages of the model take."""
+    model = scenario.workload.model
+    worker_memory = min(scenario.worker_spec(rank).memory for rank in range(scenario.cluster.workers))
+    for role, memory in (("worker", worker_memory), ("server", scenario.cluster.server.memory)):
+        if memory < model.min_node_memory_bytes:
+            message = (
+                f"a node that computes with a model of kind {model.kind} needs at least "
+                f"{model.min_node_memory_bytes >> 20}MiB, more than {memory}; write for example memory: 512MiB"
+            )
+            yield KeyConflict(("cluster", role, "memory"), message)

@@ -71,6 +71,14 @@ def test_a_failed_import_is_tried_again(tmp_path: Path) -> None:
             load_user_object(code_in(folder))
 
 
+def test_a_relative_import_is_explained(tmp_path: Path) -> None:
+    """The folder is no package."""
+    folder = write(tmp_path / "mine", mine="from .neighbour import value", neighbour="value = 1")
+
+    with pytest.raises(OwnCodeError, match="import files of the folder by their names, without a dot"):
+        load_user_object(code_in(folder))
+
+
 def test_dataclasses_of_the_user_work(tmp_path: Path) -> None:
     """A dataclass looks its module up in `sys.modules`."""
     text = (

@@ -1,4 +1,4 @@
-"""The example of docs/own-code.md works as it is written."""
+"""The examples of docs/own-code.md work as they are written."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,16 @@ import pytest
 import ensayo
 
 
-def test_the_first_example_of_the_page_trains(
-    pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.torch), 1], ids=["torch", "python"])
+def test_the_examples_of_the_page_train(
+    pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A user copies two blocks into two files and runs them."""
+    if number == 0:
+        pytest.importorskip("torch")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     page = (pytestconfig.rootpath / "docs" / "own-code.md").read_text()
-    (code, *_), (scenario, *_) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "yaml"))
+    code, scenario = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)[number] for kind in ("python", "yaml"))
     (tmp_path / "my_model.py").write_text(code)
     (tmp_path / "mine.yaml").write_text(scenario)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.own_code.files import digest_code, read_code_files
-from services.learning.models import PythonModel
+from services.learning.models import PythonModel, TorchModel
 
 OWN_MODELS = Path(__file__).with_name("own_models")
 
@@ -18,3 +18,10 @@ def reference_to(file_name: str, name: str) -> dict[str, str]:
 def perceptron(**arguments: Any) -> PythonModel:
     """Return the model that consists of the user's class `Perceptron`."""
     return PythonModel.model_validate({"module": reference_to("perceptron.py", "Perceptron"), "arguments": arguments})
+
+
+def torch_net(name: str, **keys: Any) -> TorchModel:
+    """Return the model that consists of a user's module of PyTorch; `loss` may be the name of a function beside it."""
+    if "loss" in keys:
+        keys["loss"] = reference_to("torch_nets.py", keys["loss"])
+    return TorchModel.model_validate({"module": reference_to("torch_nets.py", name)} | keys)

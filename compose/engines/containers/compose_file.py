@@ -177,9 +177,12 @@ def _data_mounts(plan: Plan, node: NodePlan) -> list[dict[str, Any]]:
 
 
 def _code_mounts(plan: Plan) -> list[dict[str, Any]]:
-    """Return the bind mount of the user's code, at its path on the host: all nodes create the initial parameters."""
-    folder = plan.model.folder_on_nodes
-    return [] if folder is None else [_read_only_mount(folder, str(folder))]
+    """Return the bind mounts of the user's code, and of the packages that it imports, at their paths on the host.
+
+    All nodes get them, since all need the layout of the model's parameters.
+    """
+    folders = plan.model.folders_on_nodes
+    return [_read_only_mount(folder, str(folder)) for folder in folders if folder is not None]
 
 
 def _read_only_mount(source: Path, target: str) -> dict[str, Any]:

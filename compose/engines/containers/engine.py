@@ -5,7 +5,8 @@ Docker Compose starts and removes the containers.
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
 from compose.engines.containers.node_image.build import IMAGE_TAGS, build_node_image
+from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
 from compose.runs.secrets_folder import open_secrets_folder
@@ -35,6 +37,7 @@ from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.run_settings import EngineName
 from services.schema.component import FrozenRecord
+from services.schema.errors import HostError
 
 DATA_PORT, CONTROL_PORT = 7000, 7001
 UNPRIVILEGED_USER = "10001:10001"  # uid:gid of the nodes when the runner is root
@@ -99,6 +102,20 @@ class DockerEngine(TrialEngine):
         """
         self._report_preparation = preparation_observer.engine_preparation_started
         self.images["cpu"] = build_node_image("cpu", self._report_preparation)
+
+    def check_plans(self, plans: Sequence[Plan]) -> None:
+        """Check that containers can import packages of this host: they have the same minor version of Python.
+
+        Raises:
+            HostError: they have another version.
+        """
+        host_python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if host_python != IMAGE_PYTHON and any(plan.model.folders_on_nodes.packages for plan in plans):
+            raise HostError(
+                f"containers import PyTorch from this host's Python {host_python}, but the node image has Python "
+                f"{IMAGE_PYTHON}; install Ensayo and PyTorch with Python {IMAGE_PYTHON}, or use engine local or "
+                "simulated"
+            )
 
     def describe_engine_versions(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""

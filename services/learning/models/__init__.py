@@ -10,6 +10,7 @@ llama_mini_lora    low-rank adapters of a pre-trained decoder
 retinanet_mini     RetinaNet with a small residual backbone, for detection
 diffusion_mini     denoising diffusion model with a U-Net, for denoising
 python             class of the user that computes with NumPy or CuPy, see `own`
+torch              module of PyTorch that the user has written, see `own`
 
 `AnyModel` is the registry: each member of this union can be named in a scenario by its `kind`. `base` is the contract.
 `network_model` implements it for models that consist of layers.
@@ -29,6 +30,7 @@ from services.learning.models.llama_mini_lora import LlamaMiniLora
 from services.learning.models.mlp import Mlp
 from services.learning.models.own.base import UserModel
 from services.learning.models.own.python_model import PythonModel
+from services.learning.models.own.torch_model import TorchModel
 from services.learning.models.resnet import ResNet
 from services.learning.models.retinanet_mini import RetinaNetMini
 from services.learning.objectives import LossName
@@ -43,11 +45,12 @@ AnyModel: TypeAlias = Annotated[
     | LlamaMiniLora
     | RetinaNetMini
     | DiffusionMini
-    | PythonModel,
+    | PythonModel
+    | TorchModel,
     Field(discriminator="kind"),
 ]
 
-USER_MODEL_TYPES: tuple[type[UserModel], ...] = (PythonModel,)
+USER_MODEL_TYPES: tuple[type[UserModel], ...] = (PythonModel, TorchModel)
 
 
 def model_kinds_for_loss(loss: LossName) -> tuple[str, ...]:
@@ -74,5 +77,6 @@ __all__ = [
     "PythonModel",
     "ResNet",
     "RetinaNetMini",
+    "TorchModel",
     "model_kinds_for_loss",
 ]

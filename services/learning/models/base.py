@@ -37,6 +37,13 @@ class LossAndGradients(NamedTuple):
     gradients: Iterator[RangeGradient]
 
 
+class ModelFolders(NamedTuple):
+    """Folders of the host that nodes need for a model of the user; built-in models need none."""
+
+    code: Path | None = None  # read-only copy of the user's code, named by its digest
+    packages: Path | None = None  # installed packages that the code imports and node images lack
+
+
 class Model(ScenarioComponent):
     """Base class of models, each the architecture of a neural network.
 
@@ -45,6 +52,8 @@ class Model(ScenarioComponent):
     """
 
     supported_losses: ClassVar[tuple[LossName, ...]] = ("cross_entropy", "mse")  # of tasks that the model can learn
+    computes_on_gpu: ClassVar[bool] = True  # whether the model accepts arrays of CuPy
+    min_node_memory_bytes: ClassVar[int] = 0  # of a node that imports packages which only this model needs
 
     @abstractmethod
     def parameter_layout(self, learning_task: LearningTask) -> ParameterLayout:
@@ -59,9 +68,9 @@ class Model(ScenarioComponent):
         return None
 
     @property
-    def folder_on_nodes(self) -> Path | None:
-        """Folder of the host that nodes need to compute with the model, such as code of the user; None if none."""
-        return None
+    def folders_on_nodes(self) -> ModelFolders:
+        """Folders of the host that nodes need to compute with the model."""
+        return ModelFolders()
 
     @abstractmethod
     def init_parameters(self, learning_task: LearningTask, seed: int, dtype: npt.DTypeLike) -> HostArray:

@@ -115,9 +115,11 @@ def _explain_import_error(code: UserCode, error: BaseException) -> str:
     message = f"{place_of_error(code, error)}: {describe_error(error)}"
     if isinstance(error, ModuleNotFoundError):
         return (
-            f"{message}; install the package where Ensayo runs, or put {error.name}.py into the folder "
-            f"{describe_place(code, Path(code.folder or ''))}"
+            f"{message}; install the package where Ensayo runs (containers have only those of the node image), or put "
+            f"{error.name}.py into the folder {describe_place(code, Path(code.folder or ''))}"
         )
+    if isinstance(error, ImportError) and error.name is None and "relative import" in str(error):
+        return f"{message}; import files of the folder by their names, without a dot"
     if isinstance(error, ImportError):
         return f"{message}; an installed package takes precedence over a file of the same name in the folder"
     return f"{message}; the file must be importable without arguments; correct it"

@@ -39,7 +39,7 @@ def test_nodes_have_every_package_that_their_code_imports() -> None:
     installed = installed_versions(node_requirements("cpu"))
     distributions = packages_distributions()
 
-    for module in imported_modules() - {"cupy"}:
+    for module in imported_modules() - {"cupy", "torch"}:  # in the CUDA image, and from the packages of the host
         assert installed.keys() & {canonicalize_name(name) for name in distributions[module]}, module
 
 

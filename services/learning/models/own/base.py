@@ -1,12 +1,13 @@
 """Fields and code that all models of the user share."""
 
 import inspect
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, JsonValue
 
-from services.learning.models.base import Model
+from services.learning.models.base import Model, ModelFolders
 from services.learning.own_code import (
     OwnCodeError,
     UserCode,
@@ -15,7 +16,7 @@ from services.learning.own_code import (
     load_user_object,
 )
 
-CODE_KEYS = ("module",)  # keys of models that name code of the user
+CODE_KEYS = ("module", "loss")  # keys of models that name code of the user
 
 
 class UserModel(Model):
@@ -29,17 +30,23 @@ class UserModel(Model):
 
     def __hash__(self) -> int:
         """Return the hash of all fields: `arguments` is a dict, which has no hash of its own."""
+        return self._json_hash
+
+    @cached_property
+    def _json_hash(self) -> int:
+        """Hash of all fields, which every step needs."""
         return hash(self.model_dump_json())
 
     @property
-    def folder_on_nodes(self) -> Path | None:
-        return None if self.module.folder is None else Path(self.module.folder)
+    def folders_on_nodes(self) -> ModelFolders:
+        return ModelFolders(code=None if self.module.folder is None else Path(self.module.folder))
 
-    def create_object(self, *positional: Any) -> Any:
+    def create_object(self, *positional: Any, **named: Any) -> Any:
         """Return a new object of the user's class.
 
         Args:
             positional: arguments of the constructor before those of the scenario.
+            named: arguments of the constructor, which those of the scenario replace.
 
         Raises:
             OwnCodeError: the file can't be imported, or the constructor raises an error or has other parameters.
@@ -48,11 +55,11 @@ class UserModel(Model):
         if not inspect.isclass(user_class):
             raise OwnCodeError(("module",), f"{describe_definition(self.module)}: {self.module.name} is not a class")
         try:
-            inspect.signature(user_class).bind(*positional, **self.arguments)
+            inspect.signature(user_class).bind(*positional, **named | self.arguments)
         except TypeError as error:
             raise OwnCodeError(("arguments",), self._explain_parameters(user_class, error)) from error
         with explain_own_errors(self.module, self.module.name):
-            return user_class(*positional, **self.arguments)
+            return user_class(*positional, **named | self.arguments)
 
     def _explain_parameters(self, user_class: type, error: TypeError) -> str:
         """Return the message for arguments that do not fit the parameters of the constructor."""

@@ -1,4 +1,4 @@
-"""Checks of a class of the user that computes with NumPy or CuPy: methods, shapes, types and gradient."""
+"""Checks of a class of the user that computes with NumPy or CuPy: methods, arrays and gradient."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +9,15 @@ import numpy.typing as npt
 from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout, Shape
 from services.learning.models.base import Model
-from services.learning.models.own.checked_samples import SAMPLE_COUNT, CheckedSamples, output_shape
-from services.learning.own_code import OwnCodeError, UserCode, describe_definition
-from services.schema.arrays import HostArray
+from services.learning.models.own.checked_samples import draw_samples
+from services.learning.models.own.result_checks import make_error
+from services.learning.own_code import UserCode
 
 METHODS = ("parameter_shapes", "init_parameters", "loss_and_gradients", "outputs")
 DIFFERENCE = 1e-5  # length of the steps of the finite difference
 GRADIENT_TOLERANCE = 1e-3  # relative
 GRADIENT_NOISE = 1e-7  # rounding error of the finite difference
-SUM_TOLERANCE = 1e-3  # relative, of a loss that grows with the number of samples
 SHIFT = 0.01  # of initial parameters: at zero, functions such as relu may have no derivative
-
-
-def make_error(code: UserCode, message: str) -> OwnCodeError:
-    """Return the error for wrong results of the user's class."""
-    return OwnCodeError(("module",), f"{describe_definition(code)}: {code.name}: {message}")
 
 
 def check_methods(code: UserCode, own_model: object) -> None:
@@ -90,67 +84,13 @@ def check_arrays(
             )
 
 
-def check_results(
-    model: Model, code: UserCode, learning_task: LearningTask, samples: CheckedSamples, dtype: npt.DTypeLike
-) -> None:
-    """Check loss, gradient and outputs for a few samples.
-
-    Raises:
-        OwnCodeError: a result is not finite, has a wrong shape or type, or a method has changed its arguments.
-    """
-    params = model.init_parameters(learning_task, 0, dtype)
-    _check_finite(code, "init_parameters", params)
-    arguments = (params, samples.x, samples.y)
-    before = [array.copy() for array in arguments]
-    loss, gradient = model.loss_and_grad(learning_task, *arguments)
-    _check_finite(code, "loss_and_gradients: the loss", np.asarray(loss))
-    _check_finite(code, "loss_and_gradients: the gradient", gradient)
-    _check_is_mean(model, code, learning_task, arguments, loss)
-    outputs = model.create_output_function(learning_task, params, samples.x)(samples.x)
-    _check_outputs(code, learning_task, outputs, dtype)
-    if not all(np.array_equal(old, new) for old, new in zip(before, arguments, strict=True)):
-        raise make_error(code, "a method changes params, x or y in place, which others read; compute new arrays")
-
-
-def _check_finite(code: UserCode, subject: str, values: HostArray) -> None:
-    if not np.isfinite(values).all():
-        raise make_error(code, f"{subject} is not finite for random samples; correct the computation")
-
-
-def _check_is_mean(
-    model: Model,
-    code: UserCode,
-    learning_task: LearningTask,
-    arguments: tuple[HostArray, HostArray, HostArray],
-    loss: float,
-) -> None:
-    """Check that the loss does not grow with the number of samples: workers average it over their shares."""
-    params, x, y = arguments
-    twice, _ = model.loss_and_grad(learning_task, params, np.concatenate([x, x]), np.concatenate([y, y]))
-    if loss and abs(twice / loss - 2) < SUM_TOLERANCE:
-        raise make_error(
-            code,
-            f"loss_and_gradients: with each sample twice, the loss grows from {loss:.6g} to {twice:.6g}; return mean "
-            "loss and mean gradient over the samples, not sums",
-        )
-
-
-def _check_outputs(code: UserCode, learning_task: LearningTask, outputs: Any, dtype: npt.DTypeLike) -> None:
-    expected = output_shape(learning_task, SAMPLE_COUNT)
-    if np.shape(outputs) != expected or getattr(outputs, "dtype", None) != dtype:
-        given = f"{np.shape(outputs)} of {getattr(outputs, 'dtype', type(outputs).__name__)}"
-        raise make_error(code, f"outputs should return an array {expected} of {dtype}, not {given}")
-
-
-def check_gradient_along_random_direction(
-    model: Model, code: UserCode, learning_task: LearningTask, samples: CheckedSamples
-) -> None:
+def check_gradient_along_random_direction(model: Model, code: UserCode, learning_task: LearningTask) -> None:
     """Compare the gradient with central differences of the loss along one random direction, in fp64.
 
     Raises:
         OwnCodeError: they differ by more than a thousandth.
     """
-    rng = np.random.default_rng(0)
+    rng, samples = np.random.default_rng(0), draw_samples(learning_task, "float64")
     params = model.init_parameters(learning_task, 0, "float64")
     params = params + SHIFT * rng.standard_normal(params.size)
     direction = rng.standard_normal(params.size)

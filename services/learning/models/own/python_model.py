@@ -14,18 +14,19 @@ from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout
 from services.learning.models.base import LossAndGradients, OutputFunction, RangeGradient
 from services.learning.models.own.base import UserModel
-from services.learning.models.own.checked_samples import draw_samples
 from services.learning.models.own.python_checks import (
     check_arrays,
     check_gradient_along_random_direction,
     check_methods,
-    check_results,
     check_shapes,
 )
+from services.learning.models.own.result_checks import FunctionNames, ResultChecks
 from services.learning.objectives import LossName
 from services.learning.own_code import OwnModel, explain_own_errors
 from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
 from services.schema.arrays import Array, HostArray, Vector, array_namespace
+
+FUNCTION_NAMES = FunctionNames(parameters="init_parameters", loss="loss_and_gradients", outputs="outputs")
 
 
 class PythonModel(UserModel):
@@ -122,10 +123,9 @@ def _check_once(model: PythonModel, learning_task: LearningTask) -> None:
     """
     with redirect_stdout(sys.stderr):  # commands of Ensayo print their results to the standard output
         for dtype in ("float32", "float64"):
-            check_results(model, model.module, learning_task, draw_samples(learning_task, dtype), dtype)
+            ResultChecks(model, model.module, learning_task, dtype, FUNCTION_NAMES).check_all()
         if model.check_gradient:
-            samples = draw_samples(learning_task, "float64")
-            check_gradient_along_random_direction(model, model.module, learning_task, samples)
+            check_gradient_along_random_direction(model, model.module, learning_task)
 
 
 def _list_from_end(layout: ParameterLayout, gradients: Mapping[str, Any]) -> Iterator[RangeGradient]:

@@ -1,0 +1,117 @@
+"""Module of PyTorch whose trainable parameters are views of Ensayo's parameter vector."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from services.learning.layout import ParameterLayout, VectorRange
+from services.learning.models.base import RangeGradient
+from services.learning.randomness import BatchRandomness
+from services.schema.arrays import HostArray
+
+Tensor: TypeAlias = Any  # torch.Tensor: PyTorch is not always installed
+LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # outputs and targets -> mean loss, shape ()
+
+
+class TorchNetwork:
+    """A module, and the places of its trainable parameters in the parameter vector.
+
+    Parameters that `requires_grad` excludes, and buffers, are no part of the vector. An object is used by one thread.
+    """
+
+    def __init__(self, torch: Any, module: Any, dtype: str) -> None:
+        """Create the network.
+
+        Args:
+            torch: the package.
+            module: the user's `torch.nn.Module`.
+            dtype: name of the type of parameters and buffers, as in NumPy.
+        """
+        self.torch, self.module = torch, module.to(getattr(torch, dtype))
+        named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
+        self.layout = ParameterLayout(arrays=tuple((name, tuple(param.shape)) for name, param in named))
+        ranges = self.layout.vector_ranges
+        self._params: list[tuple[VectorRange, Any]] = [(ranges[name], param) for name, param in named]
+
+    def initial_params(self) -> HostArray:
+        """Return the parameters that the module has drawn, in one new vector."""
+        parts = [param.detach().reshape(-1) for _, param in self._params]
+        return np.array(self.torch.cat(parts).numpy())
+
+    def set_params(self, params: HostArray) -> None:
+        """Make the module's parameters views of a vector; the module does not change it."""
+        vector = self.as_tensor(params)
+        for vector_range, param in self._params:
+            param.data = vector_range.view(vector).view(param.shape)
+            param.grad = None
+
+    def as_tensor(self, array: HostArray) -> Tensor:
+        """Return a tensor that shares the memory of an array; read-only arrays are copied."""
+        return self.torch.from_numpy(array if array.flags.writeable else array.copy())
+
+    def compute_loss(self, x: HostArray, y: HostArray, randomness: BatchRandomness, loss: LossFunction) -> Tensor:
+        """Return the loss of a training step, from which `backward` can be called."""
+        (seed,) = np.random.SeedSequence(randomness).generate_state(1, np.uint64)
+        self.torch.default_generator.manual_seed(int(seed))  # that of the CPU; torch.manual_seed takes 0.3 ms
+        if not self.module.training:
+            self.module.train()
+        return loss(self.module(self.as_tensor(x)), self.as_tensor(y))
+
+    def list_gradients(self, loss: Tensor) -> Iterator[RangeGradient]:
+        """Yield the gradients of a loss from the end of the vector to its start, after the whole backward pass.
+
+        The gradient of a parameter on which the loss does not depend is zero.
+        """
+        loss.backward()
+        for vector_range, param in reversed(self._params):
+            gradient = self.torch.zeros_like(param.data) if param.grad is None else param.grad
+            yield RangeGradient(vector_range, gradient.reshape(-1).numpy())
+
+    def compute_outputs(self, params: HostArray, inputs: HostArray) -> HostArray:
+        """Return the module's outputs in evaluation."""
+        self.set_params(params)
+        self.module.eval()
+        with self.torch.no_grad():
+            outputs: HostArray = self.module(self.as_tensor(inputs)).numpy()
+        return outputs
+
+    def recompute_statistics(self, params: HostArray, x: HostArray) -> None:
+        """Set mean and variance of batch normalisations to those of the samples x, as a training pass would see them.
+
+        All other layers work as in evaluation.
+        """
+        self.set_params(params)
+        self.module.eval()
+        layers = [layer for layer in self.module.modules() if is_batch_normalisation(self.torch, layer)]
+        momenta = [layer.momentum for layer in layers]
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # the statistics are then the mean over all passes: here, those of one pass
+            layer.train()
+        with self.torch.no_grad():
+            self.module(self.as_tensor(x))
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+
+    def find_changing_buffers(self, x: HostArray) -> tuple[list[str], list[str]]:
+        """Return the names of buffers that a training pass changes: of batch normalisations, and all others."""
+        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        self.module.train()
+        with self.torch.no_grad():
+            self.module(self.as_tensor(x))
+        changed = [
+            name
+            for name, buffer in self.module.named_buffers()
+            if name not in before or not self.torch.equal(buffer, before[name])
+        ]
+        normalisations = {
+            name for name, layer in self.module.named_modules() if is_batch_normalisation(self.torch, layer)
+        }
+        statistics = [name for name in changed if name.rpartition(".")[0] in normalisations]
+        return statistics, [name for name in changed if name not in statistics]
+
+
+def is_batch_normalisation(torch: Any, layer: Any) -> bool:
+    """Return whether a layer is a batch normalisation that records mean and variance."""
+    return isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None  # noqa: SLF001 - the base class of all
