@@ -45,8 +45,11 @@ def copy_to_cache(contents: Mapping[PurePosixPath, bytes]) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = Path(mkdtemp(prefix=f".partial-{os.getpid()}-", dir=folder.parent))
-        _write_files(contents, temporary)
-        _replace_folder(temporary, folder, digest)
+        try:
+            _write_files(contents, temporary)
+            _replace_folder(temporary, folder, digest)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise HostError(
             f"{folder}: the copy of your code can't be written: {os_error_cause(error)}; free disk space, or name "
@@ -99,6 +102,5 @@ def _replace_folder(temporary: Path, folder: Path, digest: str) -> None:
     try:
         temporary.rename(folder)
     except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
         if find_copy(digest) is None:
             raise
