@@ -10,8 +10,8 @@ class Fp16(Compressor):
     """Half precision: two bytes per entry, a compression ratio of 2 for fp32 vectors.
 
     Decompressed vectors are fp32. The relative error is at most 2⁻¹¹ for magnitudes in [2⁻¹⁴, 65504]. Below, the
-    absolute error is at most 2⁻²⁵. Larger magnitudes become infinite, so training diverges visibly and the trial ends
-    with this reason: clipped gradients would change the training without notice.
+    absolute error is at most 2⁻²⁵. Larger magnitudes become infinite, so training diverges: the trial ends with a
+    loss that is not finite as its reason. Clipped gradients would change the training without notice.
     """
 
     kind: Literal["fp16"] = "fp16"

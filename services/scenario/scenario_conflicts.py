@@ -129,6 +129,7 @@ def _find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_late_event_conflicts(scenario)
     yield from _find_unused_gpu_conflicts(scenario)
     yield from _find_memory_conflicts(scenario)
+    yield from _find_payload_conflicts(scenario)
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
@@ -271,3 +272,23 @@ def _find_memory_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
                 f"{model.min_node_memory_bytes >> 20}MiB, more than {memory}; write for example memory: 512MiB"
             )
             yield KeyConflict(("cluster", role, "memory"), message)
+
+
+def _find_payload_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if messages of the declared size would cross a link without a rate.
+
+    Only containers send as many bytes as are declared. Elsewhere, such messages would take no time.
+    """
+    if scenario.workload.payload is None:
+        return
+    servers = max(strategy.training_phases().server_count for strategy in scenario.strategies.values())
+    for name in cluster_node_names(scenario.cluster.workers, servers):
+        link = scenario.cluster.access_link(name)
+        for key, rate in (("uplink", link.uplink), ("downlink", link.downlink)):
+            if rate is None and scenario.cluster.workers + servers > 1:
+                message = (
+                    f"{name} has no declared {key}, so messages as large as those of {scenario.workload.payload} would "
+                    f"take no time; declare uplink and downlink of workers and servers in cluster"
+                )
+                yield KeyConflict(("workload", "payload"), message)
+                return

@@ -28,7 +28,6 @@ from services.schema.units import Operations
 from services.strategies.base import WholeVectorNeed
 
 Precision: TypeAlias = Literal["fp32", "fp64"]
-TRAINING_FLOPS_PER_FORWARD_FLOP = 3  # the backward pass takes twice as many operations as the forward pass
 BYTES_BY_PRECISION: Mapping[Precision, int] = {"fp32": 4, "fp64": 8}
 
 
@@ -140,10 +139,8 @@ class Workload(FrozenRecord):
                 return None
             return SampleOperations(model.flops_per_sample, f"published for {self.payload.model_size.model_name}")
         task = learning_task_of(self.dataset).task
-        forward = sum(self.model.forward_flops(task).values())
-        if forward == 0:
-            return None
-        return SampleOperations(TRAINING_FLOPS_PER_FORWARD_FLOP * forward, f"computed for model {self.model.kind}")
+        operations = self.model.training_flops(task)
+        return SampleOperations(operations, f"computed for model {self.model.kind}") if operations else None
 
     @cached_property
     def planned_payload(self) -> PlannedPayload | None:

@@ -86,8 +86,8 @@ def _find_task_conflicts(workload: "Workload", task: LearningTask) -> Iterator[K
         yield KeyConflict(("target", "metric"), message)
     if workload.partition.needs_classes and task.loss != "cross_entropy":
         message = (
-            f"partition {workload.partition.kind} needs a dataset with classes, and {workload.dataset.kind} has none; "
-            "use partition sizes or iid"
+            f"partition {workload.partition.kind} needs a task of classification, and dataset {workload.dataset.kind} "
+            f"has the loss {task.loss}; use partition sizes or iid"
         )
         yield KeyConflict(("partition",), message)
 

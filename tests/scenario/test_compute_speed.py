@@ -11,6 +11,7 @@ from services.scenario.learning_task import learning_task_of
 from services.scenario.scenario import Scenario
 
 H100 = {"profile": "h100", "utilisation": 0.4}
+LINKS = {"uplink": "1gbit", "downlink": "1gbit"}
 
 
 def document(worker: dict[str, Any] | None = None, workload: dict[str, Any] | None = None, **cluster: Any) -> Any:
@@ -23,7 +24,7 @@ def document(worker: dict[str, Any] | None = None, workload: dict[str, Any] | No
             "batch": 64,
             **(workload or {}),
         },
-        "cluster": {"workers": 2, "worker": H100 if worker is None else worker, **cluster},
+        "cluster": {"workers": 2, "worker": LINKS | (H100 if worker is None else worker), **cluster},
         "strategies": {"ring": {"kind": "all_reduce"}},
         "baseline": False,
     }

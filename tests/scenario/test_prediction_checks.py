@@ -162,7 +162,7 @@ def test_a_link_slower_than_the_time_limit_of_a_message_is_rejected(
 
 def test_a_message_of_a_declared_payload_counts_with_its_declared_size() -> None:
     """Between containers, a piece of a large vector has 1 MiB: at 100 kbit/s it takes 87 s, longer than nodes wait."""
-    slow = document({"uplink": "100kbit"})
+    slow = document({"uplink": "100kbit", "downlink": "1gbit"})
     with_payload = slow | {"workload": slow["workload"] | {"payload": "resnet-50"}}
 
     assert load_scenario(slow, engine="docker")

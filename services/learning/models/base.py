@@ -138,6 +138,13 @@ class Model(ScenarioComponent):
         the layout. A backward pass takes twice as many. Empty if the operations are not known.
         """
 
+    def training_flops(self, learning_task: LearningTask) -> float:
+        """Return the floating-point operations of a forward and a backward pass for one sample.
+
+        A backward pass takes twice as many as a forward pass: for the gradients of arrays, and for those of inputs.
+        """
+        return 3 * sum(self.forward_flops(learning_task).values())
+
     def create_sample_pictures(self, data: TrainTestData, params: HostArray) -> SamplePictures | None:  # noqa: ARG002 - most models have none
         """Return pictures that show what the model does with these parameters; None if it has no pictures to show.
 

@@ -71,8 +71,7 @@ class LlamaMiniLora(NetworkModel):
     def forward_flops(self, learning_task: LearningTask) -> Mapping[str, float]:
         """Return the operations of a forward pass by name of the array.
 
-        Those of frozen arrays count at the next trained array, or at the last one. For a frozen array, a backward pass
-        takes only as many operations as a forward pass.
+        Those of frozen arrays count at the next trained array, or at the last one.
         """
         trained_names = self.parameter_layout(learning_task).vector_ranges
         flops, pending = dict[str, float](), 0.0
@@ -82,3 +81,9 @@ class LlamaMiniLora(NetworkModel):
                 flops[name], pending = pending, 0.0
         flops[next(reversed(flops))] += pending
         return flops
+
+    def training_flops(self, learning_task: LearningTask) -> float:
+        """Return the operations of a forward and a backward pass; frozen arrays need no gradients of their own."""
+        flops = super().forward_flops(learning_task)
+        trained_names = self.parameter_layout(learning_task).vector_ranges
+        return 2 * sum(flops.values()) + sum(count for name, count in flops.items() if name in trained_names)

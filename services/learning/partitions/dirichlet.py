@@ -17,8 +17,9 @@ class DirichletPartition(OwningPartition):
     classification", 2019: each worker draws proportions q from Dir(α·p), where p are the proportions of the classes in
     all samples, and then draws the samples of its part without replacement from the classes in the proportions q. A
     small α gives workers few classes, a large α gives all workers nearly equal mixes. When a class has no samples left,
-    q is restricted to the other classes. We add: all samples are used, and the workers draw one after the other in a
-    random order; the last ones get what is left, which may differ from their q.
+    q is restricted to the other classes. We add: if q has no class left, the worker draws a new q over the classes that
+    have samples; all samples are used, and the workers draw one after the other in a random order; the last ones get
+    what is left, which may differ from their q.
     """
 
     kind: Literal["dirichlet"] = "dirichlet"
@@ -28,33 +29,42 @@ class DirichletPartition(OwningPartition):
     def assign_samples(self, labels: HostArray, worker_count: int) -> SampleParts:
         rng = self._create_generator()
         queues = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-        left = np.array([len(queue) for queue in queues])
+        class_sizes = np.array([len(queue) for queue in queues])
+        left = class_sizes.copy()
         sizes = split_proportionally(len(labels), (1,) * worker_count)
-        mixes = rng.dirichlet(self.alpha * left / left.sum(), worker_count)
         parts = {}
         for rank in rng.permutation(worker_count).tolist():
-            counts = _draw_class_counts(rng, mixes[rank], sizes[rank], left)
+            counts = self._draw_class_counts(rng, sizes[rank], left, class_sizes)
             left -= counts
             drawn = [queue[rest : rest + count] for queue, rest, count in zip(queues, left, counts, strict=True)]
             parts[rank] = np.sort(np.concatenate(drawn))
         return tuple(parts[rank] for rank in range(worker_count))
 
+    def _draw_class_counts(
+        self, rng: np.random.Generator, part_size: int, left: HostArray, class_sizes: HostArray
+    ) -> HostArray:
+        """Return how many samples of each class a worker draws without replacement.
 
-def _draw_class_counts(rng: np.random.Generator, mix: HostArray, part_size: int, left: HostArray) -> HostArray:
-    """Return how many samples of each class a worker draws without replacement.
+        Args:
+            rng: source of random numbers.
+            part_size: number of samples of the worker.
+            left: number of samples of each class that no worker owns yet.
+            class_sizes: number of all samples of each class.
+        """
+        counts = np.zeros_like(left)
+        mix = np.zeros(len(left))
+        while missing := part_size - counts.sum():
+            available = left - counts
+            weights = np.where(available > 0, mix, 0.0)
+            if weights.sum() <= 0:
+                mix = self._draw_mix(rng, np.where(available > 0, class_sizes, 0))
+                continue
+            drawn = rng.multinomial(missing, weights / weights.sum())
+            counts += np.minimum(drawn, available)
+        return counts
 
-    Args:
-        rng: source of random numbers.
-        mix: proportions of the classes that the worker draws from.
-        part_size: number of samples of the worker.
-        left: number of samples of each class that no worker owns yet.
-    """
-    counts = np.zeros_like(left)
-    while missing := part_size - counts.sum():
-        available = left - counts
-        weights = np.where(available > 0, mix, 0.0)
-        if weights.sum() <= 0:
-            weights = available.astype(float)
-        drawn = rng.multinomial(missing, weights / weights.sum())
-        counts += np.minimum(drawn, available)
-    return counts
+    def _draw_mix(self, rng: np.random.Generator, class_sizes: HostArray) -> HostArray:
+        """Return proportions q from Dir(α·p), over the classes with a size above zero; shape (classes,)."""
+        mix, has_samples = np.zeros(len(class_sizes)), class_sizes > 0
+        mix[has_samples] = rng.dirichlet(self.alpha * class_sizes[has_samples] / class_sizes.sum())
+        return mix

@@ -26,5 +26,5 @@ class ShardsPartition(OwningPartition):
         shard_count = worker_count * self.per_worker
         ends = np.cumsum(split_proportionally(len(labels), (1,) * shard_count))
         shards = np.split(np.argsort(labels, kind="stable"), ends[:-1])
-        dealt = self._create_generator().permutation(shard_count).reshape(worker_count, self.per_worker)
-        return tuple(np.sort(np.concatenate([shards[shard] for shard in hand])) for hand in dealt)
+        numbers_by_worker = self._create_generator().permutation(shard_count).reshape(worker_count, self.per_worker)
+        return tuple(np.sort(np.concatenate([shards[number] for number in numbers])) for numbers in numbers_by_worker)

@@ -139,3 +139,19 @@ def test_sizes_are_proportional_to_the_declared_shares() -> None:
 
     for shares in ((4, 3, 2, 1), (0.4, 0.3, 0.2, 0.1)):
         assert [len(part) for part in SizesPartition(shares=shares).assign_samples(labels, 4)] == [40, 30, 20, 10]
+
+
+def test_a_smaller_alpha_gives_more_uneven_mixes_of_classes() -> None:
+    """Where a mix has no class left, a worker must draw a new mix, not a sample of all classes."""
+    labels = np.repeat(np.arange(10), 100)
+
+    entropies = []
+    for alpha in (0.001, 0.1, 1.0, 100.0):
+        partition = DirichletPartition(alpha=alpha)
+        counts = [np.bincount(labels[part], minlength=10) for part in partition.assign_samples(labels, WORKERS)]
+        shares = np.array(counts) / np.sum(counts, axis=1, keepdims=True)
+        entropies.append(-np.sum(shares * np.log(np.where(shares > 0, shares, 1.0)), axis=1).mean())
+
+    assert entropies == sorted(entropies)
+    assert entropies[0] < 1.3  # at least log(2.5), since 250 samples have three classes or more
+    assert entropies[-1] > 0.95 * np.log(10)
