@@ -13,7 +13,7 @@ from analysis.results.analyse_run import analyse_run
 from compose.engines.containers.engine import NO_GPU_RUNTIME
 from compose.engines.local import LocalEngine
 from compose.runs.interrupted_run import read_interrupted_run
-from services.runtime import device
+from services.runtime.device import cuda
 from services.schema.errors import UserError
 
 ON_GPU = {"sweep": "{cluster.worker.device: [cpu, cuda]}"}
@@ -105,7 +105,7 @@ def test_processes_have_no_gpu_without_cupy(monkeypatch: pytest.MonkeyPatch) -> 
     def fail() -> None:
         raise ImportError("libcuda.so.1")
 
-    monkeypatch.setattr(device, "_import_cupy", fail)
+    monkeypatch.setattr(cuda, "_import_cupy", fail)
 
     assert LocalEngine().missing_gpu_reason() == "CuPy failed with ImportError('libcuda.so.1')"
     assert "nvidia" in NO_GPU_RUNTIME

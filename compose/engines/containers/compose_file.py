@@ -4,7 +4,8 @@ Containers get as few privileges as possible.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class DockerHostProperties:
     user: str  # uid:gid of the nodes' processes, never root
     has_gpu: bool  # whether Docker can give containers a GPU
     supports_start_interval: bool  # whether Docker knows the health check option `start_interval`
+    blas_settings: Mapping[str, str] = field(default_factory=dict)  # environment variables that choose kernels of BLAS
 
 
 def compose_project_name(plan: Plan) -> str:
@@ -149,6 +151,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
         **compose_file_cpu_quota(node.cpus),
+        **({"environment": dict(host_properties.blas_settings)} if host_properties.blas_settings else {}),
         "sysctls": NODE_SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",

@@ -200,7 +200,10 @@ def read_host_properties(
     user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER
     has_gpu = _has_gpu_runtime(client) and _has_image(client, image_by_device["cuda"])
     supports_start_interval = version >= START_INTERVAL_API_VERSION
-    return DockerHostProperties(image_by_device, secrets_folder, user, has_gpu, supports_start_interval)
+    # Kernels of BLAS for different processors add in different orders. Nodes must use those of this process, so that
+    # all engines compute the same bits.
+    blas_settings = {name: os.environ[name] for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE") if name in os.environ}
+    return DockerHostProperties(image_by_device, secrets_folder, user, has_gpu, supports_start_interval, blas_settings)
 
 
 def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:

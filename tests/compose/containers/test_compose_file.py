@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,16 @@ def test_the_document_for_an_old_engine_has_no_start_interval(pytestconfig: pyte
         "start_interval" not in node["healthcheck"]
         for node in render_compose_document(plan, old_host)["services"].values()
     )
+
+
+def test_nodes_use_the_same_kernels_of_blas_as_the_host(pytestconfig: pytest.Config) -> None:
+    """Other kernels add in another order, so that containers would compute other bits than the other engines."""
+    plan = load_plan(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
+    haswell = replace(HOST, blas_settings={"OPENBLAS_CORETYPE": "Haswell"})
+
+    nodes = render_compose_document(plan, haswell)["services"].values()
+
+    assert all(node["environment"] == {"OPENBLAS_CORETYPE": "Haswell"} for node in nodes)
 
 
 def test_the_switch_has_no_more_rights_than_a_node(pytestconfig: pytest.Config) -> None:
