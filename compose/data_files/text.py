@@ -55,9 +55,9 @@ def _check_sample_size(dataset: TextFile, vocabulary: int) -> None:
 
 
 def _learning_task(dataset: TextFile, vocabulary: int) -> LearningTask:
-    if dataset.objective == "next_character_class":
-        return LearningTask(inputs=(dataset.context, vocabulary), outputs=vocabulary, loss="cross_entropy")
-    return LearningTask(inputs=(dataset.context,), outputs=vocabulary, loss=dataset.objective)
+    is_classification = dataset.objective == "next_character_class"
+    inputs = (dataset.context, vocabulary) if is_classification else (dataset.context,)
+    return LearningTask(inputs=inputs, outputs=vocabulary, loss=dataset.objective_losses[dataset.objective])
 
 
 def _read_text(key: str, path: Path) -> str:

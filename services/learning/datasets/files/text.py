@@ -1,10 +1,12 @@
 """Dataset in a text."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from services.learning.datasets.files.base import FileDataset
+from services.learning.objectives import LossName
 
 
 class TextFile(FileDataset):
@@ -36,3 +38,8 @@ class TextFile(FileDataset):
         "next_token, masked_token: a model of tokens predicts each token of a sequence from those before it, or masked "
         "ones from all others",
     )
+    objective_losses: ClassVar[Mapping[str, LossName]] = {
+        "next_character_class": "cross_entropy",
+        "next_token": "next_token",
+        "masked_token": "masked_token",
+    }
