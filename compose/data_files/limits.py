@@ -9,4 +9,4 @@ MAX_FOLDER_FILES = 10_000_000  # pictures of a folder
 MAX_CLASSES = 100_000
 MAX_COLUMNS = 100_000  # of a table
 MAX_ROW_GROUP_BYTES = 4_000_000_000  # of a parquet file, uncompressed
-MAX_CONTEXT_NUMBERS = 1_000_000  # of a sample of a text: context · vocabulary
+MAX_CONTEXT_NUMBERS = 1_000_000  # of a sample of a text, or of the scores for its tokens: context · vocabulary

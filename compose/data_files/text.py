@@ -1,4 +1,4 @@
-"""Reader of texts: tokens, vocabulary, and the windows from which the next token is predicted."""
+"""Reader of texts: tokens, vocabulary, and the learning task of the samples that are cut out of the tokens."""
 
 import re
 from collections import Counter
@@ -13,10 +13,12 @@ from compose.data_files.paths import check_is_file, explain_read_errors
 from services.learning.datasets import LearningTask
 from services.learning.datasets.files import DataFileError, TextFile
 from services.learning.datasets.prepared import PreparedArrays
+from services.learning.datasets.text_rows import create_text_rows
+from services.learning.tokens import MASK_TOKEN
 from services.schema.arrays import HostArray
 from services.schema.message_paths import path_for_messages
 
-FIRST_TOKEN = 1  # number 0 stands for no token of the text
+FIRST_TOKEN = MASK_TOKEN + 1  # the mask token stands for no token of the text
 WORD_PATTERN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -25,23 +27,37 @@ def prepare_text(dataset: TextFile, folder: Path) -> PreparedArrays:
     texts = {key: _read_text(key, Path(file.file)) for key, file in dataset.data_files()}
     numbers = _assign_token_numbers(dataset, _split_tokens(dataset, texts["path"]))
     vocabulary = FIRST_TOKEN + max(numbers.values()) if dataset.vocabulary is None else FIRST_TOKEN + dataset.vocabulary
+    _check_sample_size(dataset, vocabulary)
+    task = _learning_task(dataset, vocabulary)
+    parts = _split_parts(dataset, {key: _encode(dataset, key, text, numbers) for key, text in texts.items()})
+    for name, tokens in parts.items():
+        write_array(folder, f"{name}_x", tokens.astype(np.min_scalar_type(vocabulary)))
+    train_samples, test_samples = (
+        len(create_text_rows(parts[name], dataset.context, task, float)[0]) for name in ("train", "test")
+    )
+    return PreparedArrays(
+        task=task,
+        train_samples=train_samples,
+        test_samples=test_samples,
+        stored_bytes=sum(path.stat().st_size for path in folder.iterdir()),
+        context=dataset.context,
+    )
+
+
+def _check_sample_size(dataset: TextFile, vocabulary: int) -> None:
+    """Raise DataFileError if a sample, or the scores that a model computes for it, have too many numbers."""
     if vocabulary * dataset.context > MAX_CONTEXT_NUMBERS:
         message = (
             f"{vocabulary:,} tokens in a context of {dataset.context} are {vocabulary * dataset.context:,} numbers per "
             f"sample; at most {MAX_CONTEXT_NUMBERS:,} are allowed; reduce context or vocabulary"
         )
         raise DataFileError("vocabulary", message)
-    parts = _split_parts(dataset, {key: _encode(dataset, key, text, numbers) for key, text in texts.items()})
-    for name, tokens in parts.items():
-        write_array(folder, f"{name}_x", tokens.astype(np.min_scalar_type(vocabulary)))
-    task = LearningTask(inputs=(dataset.context, vocabulary), outputs=vocabulary, loss="cross_entropy")
-    return PreparedArrays(
-        task=task,
-        train_samples=len(parts["train"]) - dataset.context,
-        test_samples=len(parts["test"]) - dataset.context,
-        stored_bytes=sum(path.stat().st_size for path in folder.iterdir()),
-        context=dataset.context,
-    )
+
+
+def _learning_task(dataset: TextFile, vocabulary: int) -> LearningTask:
+    is_classification = dataset.objective == "next_character_class"
+    inputs = (dataset.context, vocabulary) if is_classification else (dataset.context,)
+    return LearningTask(inputs=inputs, outputs=vocabulary, loss=dataset.objective_losses[dataset.objective])
 
 
 def _read_text(key: str, path: Path) -> str:
@@ -115,10 +131,18 @@ def _split_parts(dataset: TextFile, encoded: Mapping[str, HostArray]) -> dict[st
     if "test_path" in encoded:
         parts = {"train": tokens, "test": encoded["test_path"]}
     for name, part in parts.items():
-        if len(part) <= dataset.context:
-            message = (
-                f"the {name} part has {len(part)} tokens; a sample needs {dataset.context + 1}: a context and the next "
-                "token; use a longer text or a smaller context"
-            )
-            raise DataFileError("context", message)
+        _check_length(dataset, name, len(part))
     return parts
+
+
+def _check_length(dataset: TextFile, part_name: str, token_count: int) -> None:
+    """Raise DataFileError if a part of the text has too few tokens for one sample."""
+    needed, reason = dataset.context + 1, "a context and the next token"
+    if dataset.objective == "masked_token":
+        needed, reason = dataset.context, "a context"
+    if token_count < needed:
+        message = (
+            f"the {part_name} part has {token_count} tokens; a sample needs {needed}: {reason}; use a longer text or a "
+            "smaller context"
+        )
+        raise DataFileError("context", message)

@@ -63,6 +63,7 @@ def _find_model_conflicts(workload: "Workload", task: LearningTask) -> Iterator[
         message = (
             f"{workload.model.kind} cannot learn the task of dataset {workload.dataset.kind}, whose loss is "
             f"{task.loss}; choose one of {', '.join(model_kinds_for_loss(task.loss))}"
+            f"{_name_fitting_objectives(workload)}"
         )
         yield KeyConflict(("model",), message)
         return
@@ -73,6 +74,13 @@ def _find_model_conflicts(workload: "Workload", task: LearningTask) -> Iterator[
     else:
         if reason:
             yield KeyConflict(("model",), reason)
+
+
+def _name_fitting_objectives(workload: "Workload") -> str:
+    """Return the objectives of the dataset that the model can learn, as the end of a message."""
+    losses, supported = workload.dataset.objective_losses, workload.model.supported_losses
+    fitting = [objective for objective, loss in losses.items() if loss in supported]
+    return f", or declare objective: {' or '.join(fitting)} in the dataset" if fitting else ""
 
 
 def _find_task_conflicts(workload: "Workload", task: LearningTask) -> Iterator[KeyConflict]:

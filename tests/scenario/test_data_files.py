@@ -334,6 +334,30 @@ BROKEN: dict[str, tuple[Write, str]] = {
         text("abcd" * 20, context=1024, vocabulary=5000),
         "vocabulary: 5,001 tokens in a context of 1024 are 5,121,024 numbers per sample; at most 1,000,000 are",
     ),
+    "text: short for the next token": (
+        text("abc" * 40, context=24, objective="next_token"),
+        "context: the test part has 24 tokens; a sample needs 25: a context and the next token; use a longer text",
+    ),
+    "text: short for masked tokens": (
+        text("abc" * 40, context=25, objective="masked_token"),
+        "context: the test part has 24 tokens; a sample needs 25: a context; use a longer text or a smaller context",
+    ),
+    "text: unknown character in sequences": (
+        text("abcd" * 20, "abab" * 5 + "?" * 20, objective="next_token"),
+        "test_path: data/test.txt:1: column 21: '?' does not occur in path; declare a vocabulary, so that",
+    ),
+    "text: large vocabulary of sequences": (
+        text("abcd" * 20, context=1024, vocabulary=5000, objective="masked_token"),
+        "vocabulary: 5,001 tokens in a context of 1024 are 5,121,024 numbers per sample; at most 1,000,000 are",
+    ),
+    "text: sequences without tokens": (
+        text("", objective="next_token"),
+        "path: data/x.txt: the text has no tokens",
+    ),
+    "text: unknown objective": (
+        text("abcd" * 20, objective="next_word"),
+        "objective: 'next_word' is not supported; choose 'next_character_class', 'next_token' or 'masked_token'",
+    ),
     "images: a file": (
         raw("images", "x.png", b"abc"),
         "path: data/x.png: not a folder; write the path of a folder with",

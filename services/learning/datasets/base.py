@@ -1,9 +1,10 @@
 """Base class of datasets: samples and targets, split into training and test data."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +89,13 @@ class DataSource(ScenarioComponent):
 
 
 class Dataset(DataSource):
-    """Dataset that a scenario declares; it is split into training and test samples."""
+    """Dataset that a scenario declares; it is split into training and test samples.
+
+    `objective_losses` has the values of the key `objective`, each with its loss. It is empty if a dataset has no such
+    key.
+    """
+
+    objective_losses: ClassVar[Mapping[str, LossName]] = {}
 
     test_fraction: float = Field(default=0.2, gt=0, lt=1, description="share of the samples that are used for testing")
     seed: int = Field(default=0, ge=0, description="seed of the split, and of generated samples")

@@ -1,6 +1,7 @@
 """Handwritten digits: a small real dataset of images."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ from pydantic import Field
 
 from services.learning.datasets.base import Dataset, LearningTask, TrainTestData, read_stored_arrays
 from services.learning.datasets.split import stratified_split
+from services.learning.objectives import LossName
 
 MAX_PIXEL_VALUE = 16  # a pixel counts the inked points of a 4x4 block
 
@@ -24,11 +26,12 @@ class Digits(Dataset):
         "classification", description="what a model learns: the digit of an image, or the noise in a noisy image"
     )
 
+    objective_losses: ClassVar[Mapping[str, LossName]] = {"classification": "cross_entropy", "denoising": "denoising"}
+
     def load(self, dtype: npt.DTypeLike) -> TrainTestData:
         arrays = read_stored_arrays("digits")
         x = arrays["images"][:, np.newaxis].astype(dtype) / np.asarray(MAX_PIXEL_VALUE, dtype)
         y = arrays["labels"].astype(np.int64)
         train, test = stratified_split(y, self.test_fraction, self.seed)
-        loss = "cross_entropy" if self.objective == "classification" else "denoising"
-        task = LearningTask.model_validate({"inputs": x.shape[1:], "outputs": 10, "loss": loss})
+        task = LearningTask(inputs=x.shape[1:], outputs=10, loss=self.objective_losses[self.objective])
         return TrainTestData(x[train], y[train], x[test], y[test], task)

@@ -18,7 +18,8 @@ from pydantic import Field
 
 from services.learning.datasets.base import DatasetDescription, DataSource, LearningTask, TrainTestData
 from services.learning.datasets.files import AnyFileDataset
-from services.learning.datasets.sample_rows import ConvertedRows, NextTokens, SampleRows, TokenContexts
+from services.learning.datasets.sample_rows import ConvertedRows, SampleRows
+from services.learning.datasets.text_rows import create_text_rows
 from services.schema.arrays import HostArray
 from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
@@ -66,8 +67,7 @@ class PreparedDataset(DataSource):
         """Return samples and targets of the training or test part."""
         stored_x, task, number_type = self._open_array(f"{part}_x"), self.arrays.task, np.dtype(dtype)
         if self.arrays.context is not None:
-            contexts = TokenContexts(stored_x, self.arrays.context, task.outputs, number_type)
-            return contexts, NextTokens(stored_x, self.arrays.context)
+            return create_text_rows(stored_x, self.arrays.context, task, number_type)
         target_type = np.dtype(np.int64) if task.loss == "cross_entropy" else number_type
         y = ConvertedRows(self._open_array(f"{part}_y"), target_type, *self._scale_of("y"))
         return ConvertedRows(stored_x, number_type, *self._scale_of("x")), y

@@ -39,6 +39,14 @@ def test_examples_table_contains_every_dataset() -> None:
     assert {type(dataset) for dataset in EXAMPLES} == set(get_args(union)) - set(get_args(AnyFileDataset))
 
 
+@pytest.mark.parametrize("kind", [*get_args(get_args(AnyDataset)[0])], ids=lambda kind: kind.__name__)
+def test_every_objective_of_a_dataset_has_a_loss(kind: type[Dataset]) -> None:
+    """Messages about models that do not fit name the objectives that do."""
+    field = kind.model_fields.get("objective")
+
+    assert tuple(kind.objective_losses) == (get_args(field.annotation) if field else ())
+
+
 @every_dataset
 def test_dataset_survives_a_json_round_trip(dataset: Dataset) -> None:
     """The record of a run has the resolved components; the run must be repeatable from it."""

@@ -1,7 +1,7 @@
 """Artificial language with a known entropy."""
 
-from collections.abc import Iterator
-from typing import Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from services.learning.datasets.base import Dataset, LearningTask, TrainTestData
 from services.learning.datasets.language.sentences import VOCABULARY, create_sentence_source
 from services.learning.datasets.split import random_split
+from services.learning.objectives import LossName
 from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.limits import MAX_GENERATED_NUMBERS
 
@@ -33,6 +34,7 @@ class Grammar(Dataset):
         default="next_token",
         description="tokens that a model predicts: each from those before it, or masked ones from all others",
     )
+    objective_losses: ClassVar[Mapping[str, LossName]] = {"next_token": "next_token", "masked_token": "masked_token"}
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
@@ -53,5 +55,5 @@ class Grammar(Dataset):
         x, next_tokens = tokens[:, :-1], tokens[:, 1:]
         y = next_tokens if self.objective == "next_token" else x
         train, test = random_split(self.samples, self.test_fraction, self.seed)
-        task = LearningTask(inputs=x.shape[1:], outputs=VOCABULARY, loss=self.objective)
+        task = LearningTask(inputs=x.shape[1:], outputs=VOCABULARY, loss=self.objective_losses[self.objective])
         return TrainTestData(x[train], y[train], x[test], y[test], task)
