@@ -12,14 +12,14 @@ from benchmarks.compute import __main__ as bench
 from benchmarks.compute.batches import DISTINCT_BATCHES, training_batches
 from benchmarks.compute.cases import CASES
 from benchmarks.compute.training import EnsayoTraining
-from services.learning.models import AnyModel
+from services.learning.models import USER_MODEL_TYPES, AnyModel
 from services.schema.errors import HostError
 
 
 def test_every_model_has_a_case_and_a_counterpart_in_pytorch(pytestconfig: pytest.Config) -> None:
     """A model that is not compared may be slow, or differ from the usual one, without notice."""
     union, _ = get_args(AnyModel)
-    kinds = {model.model_fields["kind"].default for model in get_args(union)}
+    kinds = {model.model_fields["kind"].default for model in set(get_args(union)) - set(USER_MODEL_TYPES)}
     counterparts = pytestconfig.rootpath / "benchmarks" / "compute" / "torch_models"
 
     assert {case.model.kind for case in CASES.values()} == kinds
