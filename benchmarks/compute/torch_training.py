@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from benchmarks.compute.batches import SEED, FloatType, training_batches
 from benchmarks.compute.cases import ComputeCase
 from benchmarks.compute.torch_detection import detection_loss
-from services.learning.datasets import LearningTask
+from services.learning.datasets import LearningTask, TrainTestData
 from services.learning.layout import ParameterLayout
 from services.learning.models import Model
 from services.learning.objectives import LossName
@@ -38,8 +38,8 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor], Tensor]] = {
 class TorchTraining:
     """Training of a case with PyTorch, in eager mode."""
 
-    def __init__(self, case: ComputeCase, dtype: FloatType = "float32") -> None:
-        data = case.dataset.load(dtype)
+    def __init__(self, case: ComputeCase, dtype: FloatType = "float32", data: TrainTestData | None = None) -> None:
+        data = data or case.dataset.load(dtype)
         self._case, self._task = case, data.task
         self._batches = training_batches(case, data)
         self.module = build_counterpart(case.model, data.task).to(getattr(torch, dtype))
