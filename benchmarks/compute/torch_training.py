@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from benchmarks.compute.batches import SEED, FloatType, training_batches
 from benchmarks.compute.cases import ComputeCase
 from benchmarks.compute.torch_detection import detection_loss
-from services.learning.datasets import LearningTask
+from services.learning.datasets import LearningTask, TrainTestData
 from services.learning.layout import ParameterLayout
 from services.learning.models import Model
 from services.learning.objectives import LossName
@@ -34,26 +34,28 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor], Tensor]] = {
     "denoising": mse_loss,
 }
 
+ADAM_TYPES: Mapping[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
 
 class TorchTraining:
     """Training of a case with PyTorch, in eager mode."""
 
-    def __init__(self, case: ComputeCase, dtype: FloatType = "float32") -> None:
-        data = case.dataset.load(dtype)
+    def __init__(self, case: ComputeCase, dtype: FloatType = "float32", data: TrainTestData | None = None) -> None:
+        data = data or case.dataset.load(dtype)
         self._case, self._task = case, data.task
         self._batches = training_batches(case, data)
         self.module = build_counterpart(case.model, data.task).to(getattr(torch, dtype))
         params = case.model.init_parameters(data.task, SEED, dtype)
         load_parameters(self.module, case.model.parameter_layout(data.task), params)
-        self._optimiser = create_torch_optimiser(case.optimiser, self.module)
+        self.optimiser = create_torch_optimiser(case.optimiser, self.module)
         self._compute_loss = LOSSES[data.task.loss]
 
     def run_step(self) -> float:
         inputs, targets = self._case.model.draw_inputs_and_targets(self._task, *next(self._batches))
-        self._optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad(set_to_none=True)
         loss = self._compute_loss(self.module(torch.from_numpy(inputs)), torch.from_numpy(targets))
         loss.backward()
-        self._optimiser.step()
+        self.optimiser.step()
         value: float = loss.item()
         return value
 
@@ -91,11 +93,17 @@ def _parameters(module: nn.Module) -> Iterator[tuple[Any, bool]]:
 
 
 def create_torch_optimiser(optimiser: Optimiser, module: nn.Module) -> torch.optim.Optimizer:
-    """Return PyTorch's optimiser with the update rule of `optimiser`."""
-    fields = optimiser.model_dump()
-    common = {"params": module.parameters(), "lr": fields["rate"], "weight_decay": fields["weight_decay"]}
-    if optimiser.kind == "adam":
+    """Return PyTorch's optimiser with the update rule of `optimiser`.
+
+    Raises:
+        ValueError: PyTorch has no optimiser of this kind.
+    """
+    fields = optimiser.model_dump(exclude={"kind"})
+    common = {"params": module.parameters(), "lr": fields.pop("rate"), "weight_decay": fields.pop("weight_decay")}
+    if optimiser.kind in ADAM_TYPES:
         betas = (fields["beta1"], fields["beta2"])
-        return torch.optim.Adam(**common, betas=betas, eps=fields["epsilon"])
-    momentum = fields.get("momentum", 0.0)
-    return torch.optim.SGD(**common, momentum=momentum, nesterov=fields.get("nesterov", False))
+        return ADAM_TYPES[optimiser.kind](**common, betas=betas, eps=fields["epsilon"])
+    if optimiser.kind in ("sgd", "momentum"):
+        return torch.optim.SGD(**common, **fields)
+    known = ", ".join(("sgd", "momentum", *ADAM_TYPES))
+    raise ValueError(f"PyTorch has no optimiser {optimiser.kind}; cases of the benchmark may use {known}")

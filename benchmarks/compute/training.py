@@ -4,6 +4,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from benchmarks.compute.batches import SEED, FloatType, training_batches
 from benchmarks.compute.cases import ComputeCase
+from services.learning.datasets import TrainTestData
 
 Side: TypeAlias = Literal["Ensayo", "PyTorch"]
 SIDES: tuple[Side, ...] = ("Ensayo", "PyTorch")
@@ -19,8 +20,8 @@ class Training(Protocol):
 class EnsayoTraining:
     """Training of a case with Ensayo."""
 
-    def __init__(self, case: ComputeCase, dtype: FloatType = "float32") -> None:
-        data = case.dataset.load(dtype)
+    def __init__(self, case: ComputeCase, dtype: FloatType = "float32", data: TrainTestData | None = None) -> None:
+        data = data or case.dataset.load(dtype)
         self._case, self._task = case, data.task
         self._batches = training_batches(case, data)
         self.params = case.model.init_parameters(data.task, SEED, dtype)
@@ -33,13 +34,14 @@ class EnsayoTraining:
         return loss
 
 
-def create_training(case: ComputeCase, side: Side) -> Training:
+def create_training(case: ComputeCase, side: Side, data: TrainTestData | None = None) -> Training:
     """Return the training of a case with Ensayo or with PyTorch; both start with the same parameters.
 
+    `data` is the dataset of the case in fp32, if it has been loaded already.
     PyTorch is imported only where it is used, so that it does not count in the memory of Ensayo.
     """
     if side == "Ensayo":
-        return EnsayoTraining(case)
+        return EnsayoTraining(case, data=data)
     from benchmarks.compute.torch_training import TorchTraining  # noqa: PLC0415 - see above
 
-    return TorchTraining(case)
+    return TorchTraining(case, data=data)

@@ -18,9 +18,10 @@ def case_times(name: str, ours_ms: Sequence[float], theirs_ms: Sequence[float], 
     return CaseTimes(name, threads, {"Ensayo": ours, "PyTorch": theirs})
 
 
-def case_memory(name: str, ours_bytes: int, theirs_bytes: int) -> CaseMemory:
-    """Return the memory of a case without growth."""
-    return CaseMemory(name, {"Ensayo": StepMemory(ours_bytes, 0), "PyTorch": StepMemory(theirs_bytes, 0)})
+def case_memory(name: str, ours_bytes: int, theirs_bytes: int, growth_bytes: int = 0) -> CaseMemory:
+    """Return the memory of a case, with a growth of Ensayo; that of PyTorch grows by 1 MB."""
+    ours, theirs = StepMemory(ours_bytes, growth_bytes), StepMemory(theirs_bytes, MB)
+    return CaseMemory(name, {"Ensayo": ours, "PyTorch": theirs})
 
 
 SMALL_MEMORY = [case_memory("mlp", MB // 4, MB // 10)]
@@ -36,12 +37,12 @@ def test_the_ratio_compares_both_sides_round_by_round() -> None:
 
 
 def test_gates_are_met_at_their_limits() -> None:
-    """A geometric mean of 1.2, a slowest model of 2 and a peak of 1.5 are allowed."""
+    """A geometric mean of 1.2, a slowest model of 2, a peak of 1.5 and a growth of 16 KB are allowed."""
     times = [case_times("a", [2.0] * 5, [1.0] * 5), case_times("b", [0.72] * 5, [1.0] * 5)]
 
-    lines = list(gate_lines(times, [case_memory("a", 3 * MB, 2 * MB)]))
+    lines = list(gate_lines(times, [case_memory("a", 3 * MB, 2 * MB, 16_000)]))
 
-    assert [line.rpartition(": ")[2] for line in lines] == ["met", "met", "met"]
+    assert [line.rpartition(": ")[2] for line in lines] == ["met", "met", "met", "met"]
     assert are_gates_met(lines)
 
 
@@ -70,15 +71,15 @@ def test_each_number_of_threads_has_its_own_gates() -> None:
 
     lines = list(gate_lines(times, SMALL_MEMORY))
 
-    assert [line.endswith(": met") for line in lines] == [True, True, False, False]
+    assert [line.endswith(": met") for line in lines] == [True, True, False, False, True]
 
 
 def test_memory_below_the_size_of_measurable_differences_has_no_ratio_and_no_gate() -> None:
     """A few pages more or less would decide."""
     (_, _, row) = memory_table(SMALL_MEMORY)
 
-    assert row == "| mlp | 0.2 | 0.1 | – | 0 | 0 | ok |"
-    assert not [line for line in gate_lines([case_times("a", [1.0], [1.0])], SMALL_MEMORY) if "memory" in line]
+    assert row == "| mlp | 0.2 | 0.1 | – | 0.0 | 1000.0 | ok |"
+    assert not [line for line in gate_lines([case_times("a", [1.0], [1.0])], SMALL_MEMORY) if "peak" in line]
 
 
 def test_rows_show_median_range_and_mark() -> None:
@@ -92,4 +93,16 @@ def test_rows_mark_memory_beyond_the_limit() -> None:
     """The table and the line of the gate must agree."""
     (_, _, row) = memory_table([case_memory("mlp", 3 * MB, MB)])
 
-    assert row == "| mlp | 3.0 | 1.0 | 3.00 | 0 | 0 | NOT OK |"
+    assert row == "| mlp | 3.0 | 1.0 | 3.00 | 0.0 | 1000.0 | NOT OK |"
+
+
+def test_growing_memory_misses_a_gate_of_its_own() -> None:
+    """A long run would use up the memory of its node, however small the peak of its first steps is."""
+    growing = case_memory("mlp", MB // 4, MB // 10, growth_bytes=32_000)  # one leaked object per step
+
+    lines = list(gate_lines([case_times("a", [1.0], [1.0])], [case_memory("linear", MB // 4, MB // 10), growing]))
+    (_, _, row) = memory_table([growing])
+
+    missed = "- growth of memory over 1,000 steps in KB, largest (mlp): 32.00, at most 16.0: MISSED"
+    assert [line for line in lines if not line.endswith(": met")] == [missed]
+    assert row.endswith("| 32.0 | 1000.0 | NOT OK |")

@@ -189,7 +189,7 @@ COUNTERPARTS: dict[str, Counterpart] = {
             laterals=tuple(Conv2d(f"lateral{n}", n + 1, 6, 1) for n in (2, 3, 4)),
             smooths=tuple(Conv2d(f"smooth{n}", 6, 6, 3, padding=1) for n in (2, 3, 4)),
         ),
-        lambda: torch_pyramid.FeaturePyramid(
+        lambda: torch_pyramid.TorchFeaturePyramid(
             stages=[nn.Conv2d(n, n + 1, 3, stride=2, padding=1) for n in (2, 3, 4)],
             laterals=[nn.Conv2d(n + 1, 6, 1) for n in (2, 3, 4)],
             smooths=[nn.Conv2d(6, 6, 3, padding=1) for n in (2, 3, 4)],
@@ -198,7 +198,9 @@ COUNTERPARTS: dict[str, Counterpart] = {
     ),
     "level-shared layer": images(
         LevelSharedLayer(Chain((Conv2d("conv", 3, 4, 3, padding=1), Tanh())), sides=(5, 2)),
-        lambda: torch_pyramid.LevelSharedLayer(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh()), sides=(5, 2)),
+        lambda: torch_pyramid.TorchLevelSharedLayer(
+            nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh()), sides=(5, 2)
+        ),
         (3, 29),
     ),
     "residual": images(

@@ -12,7 +12,7 @@ from services.learning.models import DiffusionMini
 CHANNELS_PER_GROUP = 4
 
 
-class NoisePredictor(nn.Module):
+class TorchNoisePredictor(nn.Module):
     """U-Net of two resolutions; its input has a plane with the diffusion step and a plane with the class."""
 
     def __init__(self, channels: int, classes: int, width: int) -> None:
@@ -23,11 +23,11 @@ class NoisePredictor(nn.Module):
             *(nn.Linear(width + classes, size), nn.SiLU()), *(nn.Linear(size, size), nn.SiLU())
         )
         self.entry = nn.Conv2d(channels, width, 3, padding=1)
-        self.down = ConditionedBlock(width, width, size)
+        self.down = TorchConditionedBlock(width, width, size)
         self.downsample = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
-        self.middle = ConditionedBlock(2 * width, 2 * width, size)
+        self.middle = TorchConditionedBlock(2 * width, 2 * width, size)
         self.upsample = nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(2 * width, width, 3, padding=1))
-        self.up = ConditionedBlock(2 * width, width, size)
+        self.up = TorchConditionedBlock(2 * width, width, size)
         self.exit = nn.Sequential(norm(width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class NoisePredictor(nn.Module):
         return torch.cat([angles.sin(), angles.cos(), classes.to(conditions.dtype)], dim=1)
 
 
-class ConditionedBlock(nn.Module):
+class TorchConditionedBlock(nn.Module):
     """Residual block whose features are shifted by an embedding."""
 
     def __init__(self, channels: int, outputs: int, embedding_size: int) -> None:
@@ -67,7 +67,7 @@ class ConditionedBlock(nn.Module):
 
 def build_module(model: DiffusionMini, learning_task: LearningTask) -> nn.Module:
     """Return the module."""
-    return NoisePredictor(learning_task.inputs[0], learning_task.outputs, model.width)
+    return TorchNoisePredictor(learning_task.inputs[0], learning_task.outputs, model.width)
 
 
 def norm(channels: int) -> nn.Module:

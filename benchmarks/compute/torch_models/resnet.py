@@ -10,7 +10,7 @@ from services.learning.datasets import LearningTask
 from services.learning.models import ResNet
 
 
-class ResidualBlock(nn.Module):
+class TorchResidualBlock(nn.Module):
     """Residual block of two convolutions, with a projection where it changes the shape."""
 
     def __init__(self, channels: int, outputs: int, norm: str) -> None:
@@ -42,7 +42,7 @@ def residual_blocks(model: ResNet) -> Iterator[nn.Module]:
     channels = model.width
     for outputs in (model.width, 2 * model.width, 4 * model.width):
         for _ in range((model.depth - 2) // 6):
-            yield ResidualBlock(channels, outputs, model.norm)
+            yield TorchResidualBlock(channels, outputs, model.norm)
             channels = outputs
 
 

@@ -28,7 +28,7 @@ class RetinaNet(nn.Module):
         return torch.cat([scores, anchor_rows(self.box_head(features), BOX_ENTRIES)], dim=2)
 
 
-class FeaturePyramid(nn.Module):
+class TorchFeaturePyramid(nn.Module):
     """Feature pyramid of several levels: (B, C, H, W) → (B, F, pixels of all levels)."""
 
     def __init__(
@@ -49,7 +49,7 @@ class FeaturePyramid(nn.Module):
         return torch.cat([output.flatten(2) for output in outputs], dim=2)
 
 
-class LevelSharedLayer(nn.Module):
+class TorchLevelSharedLayer(nn.Module):
     """One layer, applied to each level of a pyramid of square levels: (B, F, pixels) → (B, G, pixels)."""
 
     def __init__(self, layer: nn.Module, sides: Sequence[int]) -> None:
@@ -63,7 +63,7 @@ class LevelSharedLayer(nn.Module):
         return torch.cat([self.layer(level).flatten(2) for level in levels], dim=2)
 
 
-class ResidualBlock(nn.Module):
+class TorchDownsamplingBlock(nn.Module):
     """Residual block that halves the resolution, with a projection as its shortcut."""
 
     def __init__(self, channels: int, outputs: int) -> None:
@@ -83,15 +83,15 @@ def build_module(model: RetinaNetMini, learning_task: LearningTask) -> nn.Module
     """Return the module, with a pyramid of two levels."""
     (channels, side, _), width, features = learning_task.inputs, model.width, 2 * model.width
     stem = (nn.Conv2d(channels, width, 3, padding=1), norm(width), nn.ReLU())
-    fine_stages = nn.Sequential(*stem, ResidualBlock(width, width), ResidualBlock(width, 2 * width))
-    pyramid = FeaturePyramid(
-        stages=(fine_stages, ResidualBlock(2 * width, 4 * width)),
+    fine_stages = nn.Sequential(*stem, TorchDownsamplingBlock(width, width), TorchDownsamplingBlock(width, 2 * width))
+    pyramid = TorchFeaturePyramid(
+        stages=(fine_stages, TorchDownsamplingBlock(2 * width, 4 * width)),
         laterals=(nn.Conv2d(2 * width, features, 1), nn.Conv2d(4 * width, features, 1)),
         smooths=[nn.Conv2d(features, features, 3, padding=1) for _ in range(2)],
     )
     classes, sides = learning_task.outputs, DEFAULT_ANCHORS.level_sides(side)
     class_head, box_head = (
-        LevelSharedLayer(head(features, DEFAULT_ANCHORS.anchors_per_cell * entries), sides)
+        TorchLevelSharedLayer(head(features, DEFAULT_ANCHORS.anchors_per_cell * entries), sides)
         for entries in (classes, BOX_ENTRIES)
     )
     return RetinaNet(pyramid, class_head, box_head, classes)
