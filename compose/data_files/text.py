@@ -55,7 +55,7 @@ def _check_sample_size(dataset: TextFile, vocabulary: int) -> None:
 
 
 def _learning_task(dataset: TextFile, vocabulary: int) -> LearningTask:
-    is_classification = dataset.objective == "next_character_class"
+    is_classification = dataset.objective == "classification"
     inputs = (dataset.context, vocabulary) if is_classification else (dataset.context,)
     return LearningTask(inputs=inputs, outputs=vocabulary, loss=dataset.objective_losses[dataset.objective])
 

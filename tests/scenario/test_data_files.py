@@ -356,7 +356,7 @@ BROKEN: dict[str, tuple[Write, str]] = {
     ),
     "text: unknown objective": (
         text("abcd" * 20, objective="next_word"),
-        "objective: 'next_word' is not supported; choose 'next_character_class', 'next_token' or 'masked_token'",
+        "objective: 'next_word' is not supported; choose 'classification', 'next_token' or 'masked_token'",
     ),
     "images: a file": (
         raw("images", "x.png", b"abc"),

@@ -15,7 +15,7 @@ TEXT = "sea shells she sells by the sea shore.\nshe sells shells? " * 4
 LENGTH = 7
 TRAIN_END = len(TEXT) - round(0.2 * len(TEXT))
 PARTS = {"train": TEXT[:TRAIN_END], "test": TEXT[TRAIN_END:]}
-MODELS = {"next_token": "gpt_mini", "masked_token": "bert_mini", "next_character_class": "linear"}
+MODELS = {"next_token": "gpt_mini", "masked_token": "bert_mini", "classification": "linear"}
 
 token_objectives = pytest.mark.parametrize("objective", ["next_token", "masked_token"])
 
@@ -34,7 +34,7 @@ def load_text(objective: str | None, **more_keys: Any) -> TrainTestData:
     keys = {"kind": "text", "path": "text.txt", "context": LENGTH} | more_keys
     if objective:
         keys["objective"] = objective
-    model = {"kind": MODELS[objective or "next_character_class"]}
+    model = {"kind": MODELS[objective or "classification"]}
     return declared_dataset(load_scenario(scenario_of(keys, workload={"model": model, "batch": 2}))).load("float32")
 
 
@@ -108,7 +108,7 @@ def test_the_longest_masked_sequence_is_the_whole_part(folder: Path) -> None:
 
 def test_a_text_without_an_objective_has_classes_as_before() -> None:
     """Scenarios that do not declare an objective keep their samples, bit by bit."""
-    default, declared = load_text(None), load_text("next_character_class")
+    default, declared = load_text(None), load_text("classification")
     vocabulary = 1 + len(set(TEXT))
 
     assert default.task == declared.task

@@ -16,7 +16,7 @@ class TextFile(FileDataset):
     rarest; number 0, the mask token, never occurs. Without `test_path`, the last part of the text is the test part;
     `seed` has no effect. The vocabulary is that of `path`.
 
-    With `objective: next_character_class`, a sample consists of `context` tokens as one-hot vectors, shape (context,
+    With `objective: classification`, a sample consists of `context` tokens as one-hot vectors, shape (context,
     vocabulary), and its class is the token after them, as in Y. Bengio et al., "A neural probabilistic language model",
     JMLR 2003. Samples begin at every token. With `next_token` and `masked_token`, a sample is a sequence of `context`
     tokens, shape (context,), and samples do not overlap. The targets are the tokens one position later, or the same
@@ -32,14 +32,14 @@ class TextFile(FileDataset):
         description="number of different tokens; rarer tokens become one token `unknown`. Default: all tokens of path; "
         "a test text then has no others",
     )
-    objective: Literal["next_character_class", "next_token", "masked_token"] = Field(
-        "next_character_class",
-        description="next_character_class: the class of a sample is the token (character or word) after it; "
+    objective: Literal["classification", "next_token", "masked_token"] = Field(
+        "classification",
+        description="classification: the class of a sample is the token (character or word) after it; "
         "next_token, masked_token: a model of tokens predicts each token of a sequence from those before it, or masked "
         "ones from all others",
     )
     objective_losses: ClassVar[Mapping[str, LossName]] = {
-        "next_character_class": "cross_entropy",
+        "classification": "cross_entropy",
         "next_token": "next_token",
         "masked_token": "masked_token",
     }
