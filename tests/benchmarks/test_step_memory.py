@@ -53,12 +53,26 @@ def measure_after_freeing(freed_bytes: int, leaked_bytes: int, growth_steps: int
 def measure_in_process(freed_bytes: int, leaked_bytes: int, growth_steps: int) -> StepMemory:
     """Return what `measure_after_freeing` returns in a new process, with the benchmark's settings of the allocator."""
     arguments = f"{freed_bytes}, {leaked_bytes}, {growth_steps}"
-    program = f"from tests.benchmarks.test_step_memory import *; m = measure_after_freeing({arguments})"
-    command = [sys.executable, "-c", f"{program}; print(m.peak_bytes, m.growth_bytes)"]
-    environment = os.environ | ENVIRONMENTS["step_memory"]
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
+    output = run_program(f"m = measure_after_freeing({arguments}); print(m.peak_bytes, m.growth_bytes)")
     peak_bytes, growth_bytes = map(int, output.split())
     return StepMemory(peak_bytes, growth_bytes)
+
+
+def run_program(text: str) -> str:
+    """Return what a line of Python prints that may use the names of this module."""
+    command = [sys.executable, "-c", f"from tests.benchmarks.test_step_memory import *; {text}"]
+    environment = os.environ | ENVIRONMENTS["step_memory"]
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+def measure_growth_by_attribute_names(count: int) -> int:
+    """Return the growth of the memory in use while NumPy creates `count` names of an attribute at many addresses."""
+    before_bytes, texts = glibc.count_used_bytes(), [""] * 50
+    for number in range(count):
+        np.empty(3).flags.writeable = False
+        texts[number % 50] = "x" * (number % 41)
+    del texts
+    return glibc.count_used_bytes() - before_bytes
 
 
 @pytest.mark.parametrize("freed_bytes", [0, 2 * PEAK_BYTES], ids=["fresh process", "after freeing twice as much"])
@@ -76,6 +90,13 @@ def test_a_small_leak_per_step_is_measured_and_free_memory_is_no_leak() -> None:
 
     assert leaking.growth_bytes >= LEAKED_BYTES_PER_STEP * GROWTH_STEPS
     assert abs(tight.growth_bytes) < LEAKED_BYTES_PER_STEP * GROWTH_STEPS / 10
+
+
+def test_names_in_the_cache_of_attributes_are_no_growth() -> None:
+    """Python keeps some of these names alive, at most 4096, whatever the number of steps."""
+    warm_up = "measure_growth_by_attribute_names(100)"
+
+    assert int(run_program(f"{warm_up}; print(measure_growth_by_attribute_names(20_000))")) < 10_000
 
 
 def test_another_c_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,12 @@ OPTIMISERS: dict[str, Optimiser] = {
 
 
 def warm_up(optimiser: "torch.optim.Optimizer", start: float) -> "lr_scheduler.LRScheduler":
+    """Return PyTorch's linear warm-up, which starts with the share `start` of the rate."""
     return lr_scheduler.LinearLR(optimiser, start_factor=start, end_factor=1.0, total_iters=WARMUP_STEPS)
 
 
 def cosine_after_warm_up(optimiser: "torch.optim.Optimizer") -> "lr_scheduler.LRScheduler":
+    """Return PyTorch's warm-up from 0.2 times the rate, and its cosine down to 0.1 times the rate."""
     cosine = lr_scheduler.CosineAnnealingLR(
         optimiser, T_max=STEPS - WARMUP_STEPS, eta_min=0.1 * optimiser.param_groups[0]["lr"]
     )
