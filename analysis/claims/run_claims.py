@@ -64,10 +64,8 @@ def check_claims_of_run(
 
 def _make_untestable_claims(study: str) -> list[RunClaim]:
     """Return the claims of a run without speedup curves."""
-    nothing = MeasuredScaling(
-        "this run", (), 1, (), (), np.array([]), (), None, None, None, untestable_reason=NO_CURVE_REASON
-    )
-    return [_make_run_claim(study, each, nothing, None) for each in check_claims(nothing)]
+    untestable = MeasuredScaling.make_untestable("this run", NO_CURVE_REASON)
+    return [_make_run_claim(study, each, untestable, None) for each in check_claims(untestable)]
 
 
 def _make_run_claim(

@@ -1,6 +1,7 @@
 """Input of the checks: times, speedups and samples to target on several numbers of workers."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -40,6 +41,23 @@ class MeasuredScaling:
     communication_shares: tuple[float, float] | None = None  # of a step on the fewest and on the most workers
     untestable_reason: str = ""  # why no claim can be checked
     unknown_loss_reason: str = ""  # why the causes of a loss of efficiency are not known
+
+    @classmethod
+    def make_untestable(cls, name: str, reason: str) -> Self:
+        """Return a scaling without times, with which no claim can be checked."""
+        return cls(
+            name=name,
+            worker_counts=(),
+            base_worker_count=1,
+            times=(),
+            time_intervals=(),
+            speedups=np.array([]),
+            efficiency_intervals=(),
+            drawn_speedups=None,
+            speedup_ratio_interval=None,
+            loss_factors=None,
+            untestable_reason=reason,
+        )
 
     @property
     def relative_worker_counts(self) -> Floats:

@@ -73,8 +73,12 @@ def compare_trial_with_reference(
     if samples_to_target is None:
         reason = "the trial missed its target"
     else:
-        found = compare_with_reference(np.array([float(samples_to_target)]), statistics)
-        outcome, low, high = choose_outcome(found.fewer.p_value, found.p_more), found.low, found.high
+        comparison = compare_with_reference(np.array([float(samples_to_target)]), statistics)
+        outcome, low, high = (
+            choose_outcome(comparison.fewer.p_value, comparison.p_more),
+            comparison.low,
+            comparison.high,
+        )
     return ReferenceComparison(
         reference.name,
         plan.batch,

@@ -52,7 +52,7 @@ class LayerCost(NamedTuple):
 
 @dataclass
 class PassContext:
-    """What a forward pass depends on besides parameters and input.
+    """Mode, random numbers and statistics of a forward pass, which it needs besides parameters and input.
 
     Layers such as dropout and batch normalisation compute differently in training and in evaluation.
     """

@@ -10,7 +10,7 @@ MAX_BACKGROUND_IOU = 0.4  # IoU; an anchor with less is background; in between i
 
 
 class AnchorMatches(NamedTuple):
-    """What each anchor of each image stands for. Shapes: (B, A)."""
+    """Assignment of the anchors of each image to objects or to the background. Shapes: (B, A)."""
 
     object_number: Array  # row of the targets with the largest IoU
     is_object: Array  # the anchor stands for this object
