@@ -71,7 +71,9 @@ class RunProgressDisplay(ABC):
         if self.progress.trial_progress.has_diverged:
             return "diverged"
         step = self.progress.target_step
-        return "success" if step is None else f"success, target reached at step {step} of {plan.steps}"
+        if step is not None:
+            return f"success, target reached at step {step} of {plan.steps}"
+        return "success, target missed" if plan.target else "success"
 
     @abstractmethod
     def print_line(self, line: str) -> None:

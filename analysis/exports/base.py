@@ -18,7 +18,7 @@ class Exporter(ScenarioComponent):
 
     tool_name: ClassVar[str]  # tool that reads the files
     file_suffix: ClassVar[str]  # ending of the files that the tool opens
-    pip_extra: ClassVar[str] = ""  # extra of this project that installs the needed libraries; empty: none are needed
+    pip_requirement: ClassVar[str] = ""  # of the library that the format needs; empty: it needs none
 
     @abstractmethod
     def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:

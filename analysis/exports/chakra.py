@@ -41,7 +41,7 @@ class ChakraExporter(Exporter):
     kind: Literal["chakra"] = "chakra"
     tool_name: ClassVar[str] = "Chakra's tools"
     file_suffix: ClassVar[str] = ".et"
-    pip_extra: ClassVar[str] = "chakra"
+    pip_requirement: ClassVar[str] = "mlc-chakra>=1.0"
 
     def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:

@@ -75,6 +75,6 @@ def _missing_package_message(exporter: Exporter, error: ModuleNotFoundError) -> 
     Raises:
         ModuleNotFoundError: the exporter needs no optional library, so the error is a bug in Ensayo.
     """
-    if not exporter.pip_extra:
+    if not exporter.pip_requirement:
         raise error
-    return f"--to {exporter.kind} needs {error.name}: pip install 'ensayo[{exporter.pip_extra}]'"
+    return f"--to {exporter.kind} needs {error.name}: pip install '{exporter.pip_requirement}'"

@@ -35,7 +35,7 @@ class PerfettoExporter(Exporter):
     kind: Literal["perfetto"] = "perfetto"
     tool_name: ClassVar[str] = "Perfetto"
     file_suffix: ClassVar[str] = ".pftrace"
-    pip_extra: ClassVar[str] = "export"
+    pip_requirement: ClassVar[str] = "perfetto>=0.59"
 
     def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:

@@ -28,7 +28,7 @@ class TensorBoardExporter(Exporter):
     kind: Literal["tensorboard"] = "tensorboard"
     tool_name: ClassVar[str] = "TensorBoard"
     file_suffix: ClassVar[str] = ".ensayo"
-    pip_extra: ClassVar[str] = "export"
+    pip_requirement: ClassVar[str] = "tensorboard>=2.20"
 
     def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:

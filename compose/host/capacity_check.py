@@ -412,10 +412,15 @@ def _format_dilation_error(trial_host_demand: TrialHostDemand, host_capacity: Ho
     return (
         f"dilation: {trial_host_demand.declared:g} is too small for this host. Trial {trial_host_demand.trial} needs "
         f"{trial_host_demand.bottleneck_text}, which this host provides from dilation "
-        f"{trial_host_demand.needs[trial_host_demand.bottleneck_text]:.2g} on "
+        f"{_format_rounded_up(trial_host_demand.needs[trial_host_demand.bottleneck_text])} on "
         f"({_format_assumptions(trial_host_demand, host_capacity)}). "
         f"Write dilation: {trial_host_demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
     )
+
+
+def _format_rounded_up(dilation: float) -> str:
+    """Return a dilation that suffices, with one decimal."""
+    return f"{ceil(10 * dilation) / 10:g}"
 
 
 def _format_slow_host_error(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:

@@ -63,7 +63,7 @@ def test_the_help_names_every_format() -> None:
 
 
 @pytest.mark.parametrize("name", ["perfetto", "tensorboard", "chakra"])
-def test_a_missing_library_is_named_with_the_extra_that_installs_it(
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
     name: str, short_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """These formats need libraries that no other part needs."""
@@ -76,7 +76,7 @@ def test_a_missing_library_is_named_with_the_extra_that_installs_it(
         cli.main()
 
     assert exited.value.code == ExitCode.NOT_STARTED
-    assert f"pip install 'ensayo[{EXPORTERS[name].pip_extra}]'" in capsys.readouterr().err
+    assert f"pip install '{EXPORTERS[name].pip_requirement}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_end_of_a_trial_names_the_step_of_the_first_evaluation_that_reached_
     title = trial_title(plan)
     assert ends == [
         f"  {title}: success, target reached at step 10 of {plan.steps}, 2.0 s",
-        f"  {title}: success, 2.0 s",
+        f"  {title}: success, target missed, 2.0 s",
     ]
 
 

@@ -72,7 +72,7 @@ def test_the_python_of_the_image_is_accepted(monkeypatch: pytest.MonkeyPatch) ->
     DockerEngine().check_plans([plan])
 
 
-def test_missing_pytorch_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pytorch_is_reported_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is optional."""
     monkeypatch.setattr(torch_package, "find_spec", lambda name: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -86,7 +86,7 @@ def test_missing_pytorch_is_reported_with_the_extra(tmp_path: Path, monkeypatch:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"name": "mine", "workload": workload, "strategies": {"one": {"kind": "none"}}}))
 
-    with pytest.raises(ScenarioError, match=r"pip install 'ensayo\[torch\]'"):
+    with pytest.raises(ScenarioError, match=r"pip install 'torch>=2\.4'"):
         load_scenario(path)
 
 

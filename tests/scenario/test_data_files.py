@@ -538,7 +538,9 @@ def test_a_broken_file_of_a_sweep_is_reported_at_the_sweep(folder: Path) -> None
     assert broken.endswith("(with workload.dataset.path = data/b.csv)")
 
 
-def test_a_missing_package_is_reported_with_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_command_that_installs_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most users need neither pyarrow nor Pillow."""
 
     def fail(name: str) -> Any:
@@ -547,7 +549,7 @@ def test_a_missing_package_is_reported_with_the_extra(folder: Path, monkeypatch:
     monkeypatch.setattr(optional_packages, "import_module", fail)
     for kind, package in (("parquet", "pyarrow"), ("images", "pillow")):
         keys = SMALL_FILES[kind](folder).keys
-        expected = f"this file format needs the package {package}; install the extra `data`: pip install 'ensayo[data]'"
+        expected = f"this file format needs the package {package}: pip install {package}"
         assert error_of(folder, keys) == f"workload.dataset.path: {expected}"
 
 

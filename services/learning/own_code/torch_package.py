@@ -11,7 +11,7 @@ from typing import Any
 from services.learning.own_code.error_text import OwnCodeError
 from services.schema.component import FrozenRecord
 
-MISSING_TORCH = "this model needs PyTorch, which is not installed; install it with: pip install 'ensayo[torch]'"
+MISSING_TORCH = "this model needs PyTorch, which is not installed; install it with: pip install 'torch>=2.4'"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 

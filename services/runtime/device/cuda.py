@@ -12,7 +12,7 @@ from services.runtime.device.gpu_memory import GpuMemoryShare
 from services.schema.arrays import Array, HostArray, Vector
 from services.schema.errors import HostError
 
-CUPY_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a host where nvidia-smi lists a GPU"
+CUPY_INSTALL_HINT = "install CuPy (pip install 'cupy-cuda12x[ctk]>=14.0') on a host where nvidia-smi lists a GPU"
 DRIVER_INSTALL_HINT = (
     "install a driver for CUDA 12 or newer, with which nvidia-smi lists a GPU, and the NVIDIA container toolkit for "
     "containers"

@@ -63,7 +63,7 @@ def test_without_a_partition_no_worker_owns_samples(run_simulated: Run) -> None:
         (
             {"kind": "dirichlet", "alpha": 0.1},
             {},
-            "With dirichlet, alpha 0.1, 4 workers, 40% of a worker's samples",
+            "With dirichlet, alpha 0.1, 4 workers, 41% of a worker's samples",
         ),
         (
             {"kind": "dirichlet", "alpha": 10000},

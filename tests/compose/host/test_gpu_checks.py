@@ -65,7 +65,7 @@ def test_gpu_without_cupy_names_the_extra(
     finding = check(A100)["cupy"]
 
     assert not finding.ok
-    assert "pip install 'ensayo[gpu]'" in finding.remedy
+    assert "pip install 'cupy-cuda12x[ctk]>=14.0'" in finding.remedy
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ class ImageFolder(FileDataset):
     """Classification of pictures (png, jpeg, bmp, webp) in a folder with one sub-folder per class.
 
     Classes are numbered in the order of the names of their folders. Pixels are divided by 255. Reading it needs the
-    extra `data`: pip install 'ensayo[data]'.
+    package Pillow: pip install pillow.
     """
 
     kind: Literal["images"] = "images"

@@ -41,6 +41,6 @@ class CsvFile(TableFile):
 
 
 class ParquetFile(TableFile):
-    """Table in the format of Apache Parquet. Reading it needs the extra `data`: pip install 'ensayo[data]'."""
+    """Table in the format of Apache Parquet. Reading it needs pyarrow: pip install pyarrow."""
 
     kind: Literal["parquet"] = "parquet"
