@@ -21,7 +21,7 @@ def check_gpus() -> Iterator[HostCheckResult]:
     if not gpus:
         found = f"nvidia-smi lists no GPU; {_describe_installed_cupy()}"
         costs = "device: cuda is not available; paced workers on the CPU emulate the speed of any accelerator"
-        remedy = "install an NVIDIA driver, the extra `gpu` and, for containers, the NVIDIA container toolkit"
+        remedy = "install an NVIDIA driver, CuPy and, for containers, the NVIDIA container toolkit"
         yield HostCheckResult("gpu", found, ok=False, costs=costs, remedy=remedy)
         return
     unused = f"; workers use only the first of {len(gpus)}" if len(gpus) > 1 else ""

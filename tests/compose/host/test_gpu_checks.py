@@ -40,7 +40,7 @@ def test_host_without_a_gpu_gets_one_line(check: Callable[..., dict[str, HostChe
 
     assert not finding.ok
     assert "nvidia-smi lists no GPU; " in finding.found
-    assert "extra `gpu`" in finding.remedy
+    assert "CuPy" in finding.remedy
 
 
 def test_host_that_computes_on_its_gpu_misses_nothing(

@@ -39,7 +39,7 @@ def with_broken_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_cupy")
 def test_cuda_without_a_gpu_raises_an_error_with_instructions() -> None:
     """A user who asks for a GPU and silently gets a CPU would publish wrong numbers."""
-    with pytest.raises(HostError, match=r"install the extra `gpu`.*nvidia-smi"):
+    with pytest.raises(HostError, match=r"install CuPy .*nvidia-smi"):
         select_compute_device("cuda")
 
 
