@@ -104,7 +104,11 @@ def prepare_trial(tmp_path: Path) -> Iterator[PrepareTrial]:
                 "epochs": 2,
                 **workload,
             },
-            "cluster": {"workers": 3, "worker": {"throughput": "20000/s", "uplink": "100mbit", "downlink": "100mbit"}},
+            "cluster": {
+                "workers": 3,
+                "worker": {"throughput": "20000/s", "uplink": "100mbit", "downlink": "100mbit"},
+                "server": {"uplink": "1gbit", "downlink": "1gbit"},
+            },
             "strategies": {"it": STRATEGIES[strategy]},
             "transport": transport,
             "baseline": False,
