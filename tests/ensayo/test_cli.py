@@ -104,7 +104,7 @@ def test_plan_states_from_which_keys_compute_speeds_follow() -> None:
     by_throughput = output_of("plan", "smoke", "--engine", "simulated")
     by_utilisation = output_of(
         *("plan", "smoke", "--engine", "simulated", "--set", "workload.payload=resnet-50"),
-        *("--set", "cluster.worker={profile: h100, utilisation: 0.1}"),
+        *("--set", "cluster.worker={profile: h100, utilisation: 0.1, uplink: 1gbit, downlink: 1gbit}"),
     )
 
     assert "worker-0, worker-1: 2,000 samples/s = throughput 2000/s" in by_throughput.splitlines()
