@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,8 @@ class HourlyPrice(ValidatedText):
 
     __slots__ = ("amount", "currency")
 
+    forms = f"a price per hour with its currency, for example {PRICE_EXAMPLE}"
+    json_schema: ClassVar = {"type": "string", "pattern": PRICE_PATTERN, "examples": [PRICE_EXAMPLE]}
     amount: float
     currency: str
 
@@ -41,14 +43,6 @@ class HourlyPrice(ValidatedText):
         price = super().__new__(cls, text)
         price.amount, price.currency = float(match[1]), match[2]
         return price
-
-    @classmethod
-    def describe_forms(cls) -> str:
-        return f"a price per hour with its currency, for example {PRICE_EXAMPLE}"
-
-    @classmethod
-    def make_json_schema(cls) -> dict[str, Any]:
-        return {"type": "string", "pattern": PRICE_PATTERN, "examples": [PRICE_EXAMPLE]}
 
 
 class PowerDraw(FrozenRecord):

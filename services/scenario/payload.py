@@ -6,7 +6,7 @@ model's vector counts as `PlannedPayload.scale` times its own size wherever byte
 
 import re
 from functools import cached_property
-from typing import Any, NamedTuple, Self, get_args
+from typing import ClassVar, NamedTuple, Self, get_args
 
 from services.learning.published_models import (
     BYTES_BY_NUMBER_FORMAT,
@@ -47,6 +47,13 @@ class DeclaredPayload(ValidatedText):
 
     __slots__ = ("model_size",)
 
+    forms = PAYLOAD_FORMS
+    json_schema: ClassVar = {
+        "anyOf": [
+            {"type": "string", "enum": list(MODEL_NAMES)},
+            {"type": "string", "pattern": f"{NAMED_PATTERN}|{COUNTED_PATTERN}", "examples": [EXAMPLE]},
+        ]
+    }
     model_size: ModelSize
 
     def __new__(cls, text: str) -> Self:
@@ -68,16 +75,6 @@ class DeclaredPayload(ValidatedText):
     def size_bytes(self) -> int:
         """Bytes of the declared model's vector."""
         return self.model_size.parameter_count * BYTES_BY_NUMBER_FORMAT[self.model_size.number_format]
-
-    @classmethod
-    def describe_forms(cls) -> str:
-        return PAYLOAD_FORMS
-
-    @classmethod
-    def make_json_schema(cls) -> dict[str, Any]:
-        names = {"type": "string", "enum": list(MODEL_NAMES)}
-        patterns = {"type": "string", "pattern": f"{NAMED_PATTERN}|{COUNTED_PATTERN}", "examples": [EXAMPLE]}
-        return {"anyOf": [names, patterns]}
 
 
 def _parse_payload(text: str) -> ModelSize:

@@ -1,6 +1,6 @@
 """Base class of texts in a scenario that have a meaning, such as `2.5 USD/h`."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -14,21 +14,14 @@ class ValidatedText(str):
 
     __slots__ = ()
 
-    @classmethod
-    def describe_forms(cls) -> str:
-        """Return what the text is and an example, to follow "should be" in an error message."""
-        raise NotImplementedError
-
-    @classmethod
-    def make_json_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of the text, with which editors complete and check it."""
-        raise NotImplementedError
+    forms: ClassVar[str]  # what the text is, and an example; follows "should be" in an error message
+    json_schema: ClassVar[dict[str, Any]]  # with which editors complete and check the text
 
     @classmethod
     def _validate(cls, value: Any) -> Self:
         if isinstance(value, str):
             return cls(value)
-        raise ValueError(f"should be {cls.describe_forms()}")
+        raise ValueError(f"should be {cls.forms}")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -39,4 +32,4 @@ class ValidatedText(str):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the JSON Schema of the text."""
-        return cls.make_json_schema()
+        return cls.json_schema
