@@ -127,6 +127,6 @@ class GuardedUfunc:
 
     def _call_method(self, method: str, supported_ufuncs: set[str], *args: Any, **kwargs: Any) -> Any:
         if self.name not in supported_ufuncs:
-            raise NotImplementedError(f"`{self.name}.{method}` is not supported yet")
+            raise NotImplementedError(f"`{self.name}.{method}` is not supported yet")  # the words of CuPy's own error
         check_arguments(f"{self.name}.{method}", UFUNC_METHODS[method], args, kwargs)
         return call_numpy(getattr(self.function, method), args, kwargs)
