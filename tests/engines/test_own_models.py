@@ -42,7 +42,5 @@ def test_nodes_train_a_users_model_as_in_the_simulation(
     real, simulated = (run_trial(name, path, strategy, hash_every_step=True) for name in (engine, "simulated"))
 
     replicas = [real.hashes(f"worker-{rank}") for rank in range(3)]
-    losses = [trial.events("coordinator", "eval_metrics")[-1]["value"]["loss"] for trial in (real, simulated)]
     assert len(set(replicas[0].values())) == real.plan.steps >= 20, "every step changes the parameters"
-    assert replicas == [replicas[0]] * 3
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # containers may have another libm
+    assert replicas == [simulated.hashes("worker-0")] * 3
