@@ -79,6 +79,9 @@ bench-fidelity: $(ready) ## compare what is declared with what containers get [R
 bench-compute: $(torch_ready) ## compare time and memory of training steps with PyTorch [ARGS='--threads 4 --write "my machine"']
 	$(torch_bin)/python -m benchmarks.compute $(ARGS)
 
+bench-modules: $(torch_ready) ## compare modules of users in Ensayo with plain PyTorch [ARGS='--rounds 400']
+	$(torch_bin)/python -m benchmarks.compute.user_module_times $(ARGS)
+
 # gloo comes with PyTorch, which is installed only when asked for.
 bench-transport: $(ready) $(if $(TORCH),$(torch_ready)) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.transport $(if $(ROWS),--rows $(ROWS)) $(ARGS)

@@ -7,6 +7,7 @@ training         training loops of Ensayo and of PyTorch
 step_times       seconds per step of both, in one process
 step_memory      peak memory of one of both, in a process of its own
 glibc            counts and releases memory of the allocator
+user_module_times    forward and backward pass of users' modules (`make bench-modules`); user_modules: the modules
 results          ratios, gates, tables and the results page
 
 To add a model: add `torch_models/<kind>.py` with a function `build_module(model, learning_task)`, and a line to `CASES`

@@ -335,7 +335,7 @@ class WorkerRuntime:
         device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
         randomness, host_mean = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank), None
         with without_divergence_warnings():
-            if self.current_algorithm.sends_gradients_from_host:
+            if self.current_algorithm.sends_gradients_from_host and device.has_own_memory:
                 loss, gradients = model.compute_gradients(task, params, x, y, randomness)
                 mean = array_namespace(params).empty_like(params)
                 parts = (VectorPart(vector_range.start, gradient) for vector_range, gradient in gradients)

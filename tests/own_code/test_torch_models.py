@@ -32,6 +32,7 @@ EXAMPLES = {
     "values": (torch_net("Values"), NUMBERS),
     "batch normalisation": (torch_net("Normalised", buffers="recompute"), NUMBERS),
     "tokens": (torch_net("Decoder"), TOKENS),
+    "checkpoints": (torch_net("Checkpointed"), NUMBERS),
 }
 every_example = pytest.mark.parametrize(("model", "task"), EXAMPLES.values(), ids=EXAMPLES)
 
@@ -60,7 +61,7 @@ def test_loss_and_gradient_have_the_bits_of_plain_pytorch(model: TorchModel, tas
     randomness = BatchRandomness(3, 4, 5)
     params = model.init_parameters(task, 0, dtype)
     module = plain_module(model, task, dtype)
-    torch.manual_seed(int(np.random.SeedSequence(randomness).generate_state(1, np.uint64)[0]))
+    torch.manual_seed(randomness.create_seed())
     expected_loss = plain_loss(module(torch.tensor(x)), torch.tensor(y), task)
     expected_loss.backward()
 
@@ -71,6 +72,22 @@ def test_loss_and_gradient_have_the_bits_of_plain_pytorch(model: TorchModel, tas
     assert params.tobytes() == torch.cat([param.detach().flatten() for param in trained]).numpy().tobytes()
     assert loss == expected_loss.item()
     assert gradient.tobytes() == torch.cat([each.flatten() for each in expected]).numpy().tobytes()
+
+
+@every_example
+def test_gradients_in_one_vector_have_the_bits_of_those_in_parts(model: TorchModel, task: LearningTask) -> None:
+    """Strategies take them in one of both ways; also after an evaluation, and with other parameters."""
+    x, y = draw_samples(task, "float32")
+    for seed in (1, 2):
+        params, randomness = model.init_parameters(task, seed, "float32"), BatchRandomness(3, seed, 5)
+
+        loss, vector = model.loss_and_grad(task, params, x, y, randomness)
+        loss_of_parts, parts = model.compute_gradients(task, params, x, y, randomness)
+        model.create_output_function(task, params, x)(x)
+
+        assert loss == loss_of_parts
+        for vector_range, gradient in parts:
+            assert vector_range.view(vector).tobytes() == gradient.tobytes()
 
 
 @every_example

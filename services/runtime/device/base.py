@@ -23,6 +23,7 @@ class ComputeDevice(ABC):
     """
 
     name: ClassVar[str]  # "cpu" or "cuda"
+    has_own_memory: ClassVar[bool]  # whether arrays of the device are not in host memory
     description: str  # model of the processor
     reason: str  # why this device was selected
 

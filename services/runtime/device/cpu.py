@@ -16,6 +16,7 @@ class CpuDevice(ComputeDevice):
     """Compute device that is the host's processor, used through NumPy."""
 
     name: ClassVar[str] = "cpu"
+    has_own_memory: ClassVar[bool] = False
 
     def to_device(self, array: Array) -> HostArray:
         return np.asarray(array)

@@ -36,6 +36,7 @@ class CudaDevice(ComputeDevice):
     """
 
     name: ClassVar[str] = "cuda"
+    has_own_memory: ClassVar[bool] = True
     pool_limit_bytes: int  # of CuPy's memory pool, which holds all arrays of this process
     copy_stream: Any  # stream of CUDA for copies during a backward pass; other work is in the default stream
 

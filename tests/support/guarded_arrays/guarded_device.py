@@ -15,6 +15,7 @@ class GuardedDevice(ComputeDevice):
     """Compute device that refuses what a GPU under CuPy refuses. Arrays on it share no memory with the host."""
 
     name: ClassVar[str] = "guarded"
+    has_own_memory: ClassVar[bool] = True
     description: str = "NumPy with the limits of CuPy"
     reason: str = "a test has chosen it"
 

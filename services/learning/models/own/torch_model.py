@@ -19,7 +19,7 @@ from services.learning.models.base import LossAndGradients, ModelFolders, Output
 from services.learning.models.own.base import UserModel
 from services.learning.models.own.checked_samples import draw_samples
 from services.learning.models.own.result_checks import FunctionNames, ResultChecks, make_error
-from services.learning.models.own.torch_network import LossFunction, TorchNetwork
+from services.learning.models.own.torch_network import LossFunction, Tensor, TorchNetwork
 from services.learning.objectives import LossName
 from services.learning.own_code import OwnCodeError, UserCode, describe_definition, explain_own_errors, load_user_object
 from services.learning.own_code.error_text import describe_place
@@ -89,14 +89,34 @@ class TorchModel(UserModel):
         y: Array,
         randomness: BatchRandomness = DEFAULT_RANDOMNESS,
     ) -> LossAndGradients:
-        network = _network_of(self, learning_task, str(params.dtype), "training")
         if len(x) == 0:
-            return LossAndGradients(0.0, _list_zeros(network.layout, params))
+            return LossAndGradients(0.0, _list_zeros(self.parameter_layout(learning_task), params))
+        network, loss, value = self._compute_loss(learning_task, params, x, y, randomness)
+        return LossAndGradients(value, self._explain_backward(network.list_gradients(loss)))
+
+    def loss_and_grad(
+        self,
+        learning_task: LearningTask,
+        params: Vector,
+        x: Array,
+        y: Array,
+        randomness: BatchRandomness = DEFAULT_RANDOMNESS,
+    ) -> tuple[float, HostArray]:
+        if len(x) == 0:
+            return 0.0, np.zeros_like(params)
+        network, loss, value = self._compute_loss(learning_task, params, x, y, randomness)
+        with explain_own_errors(self.module, f"the backward pass of {self.module.name}"):
+            return value, network.compute_gradient(loss)
+
+    def _compute_loss(
+        self, learning_task: LearningTask, params: Vector, x: Array, y: Array, randomness: BatchRandomness
+    ) -> tuple[TorchNetwork, Tensor, float]:
+        """Return the network with the parameters `params`, and the loss of a training step: its tensor and value."""
+        network = _network_of(self, learning_task, str(params.dtype), "training")
         network.set_params(params)
         with explain_own_errors(self.module, self.module.name):
             loss = network.compute_loss(x, y, randomness, _loss_function(self, learning_task))
-            value = float(loss.detach())
-        return LossAndGradients(value, self._explain_backward(network.list_gradients(loss)))
+            return network, loss, float(loss.detach())
 
     def _explain_backward(self, gradients: Iterator[RangeGradient]) -> Iterator[RangeGradient]:
         """Yield gradients; an error in the backward pass, which runs meanwhile, is one of the user's code."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from services.learning.layout import ParameterLayout, VectorRange
 from services.learning.models.base import RangeGradient
+from services.learning.models.own.torch_gradients import GradientWriter
 from services.learning.randomness import BatchRandomness
 from services.schema.arrays import HostArray
 
@@ -33,6 +34,9 @@ class TorchNetwork:
         self.layout = ParameterLayout(arrays=tuple((name, tuple(param.shape)) for name, param in named))
         ranges = self.layout.vector_ranges
         self._params: list[tuple[VectorRange, Any]] = [(ranges[name], param) for name, param in named]
+        self._sizes = [vector_range.size for vector_range, _ in self._params]
+        self._number_type = np.dtype(dtype)
+        self._gradient_writer = GradientWriter(self._params)
 
     def initial_params(self) -> HostArray:
         """Return the parameters that the module has drawn, in one new vector."""
@@ -41,9 +45,9 @@ class TorchNetwork:
 
     def set_params(self, params: HostArray) -> None:
         """Make the module's parameters views of a vector; the module does not change it."""
-        vector = self.as_tensor(params)
-        for vector_range, param in self._params:
-            param.data = vector_range.view(vector).view(param.shape)
+        parts = self.as_tensor(params).split(self._sizes)  # one call instead of a slice per parameter
+        for (_, param), part in zip(self._params, parts, strict=True):
+            param.data = part.view(param.shape)
             param.grad = None
 
     def as_tensor(self, array: HostArray) -> Tensor:
@@ -52,8 +56,9 @@ class TorchNetwork:
 
     def compute_loss(self, x: HostArray, y: HostArray, randomness: BatchRandomness, loss: LossFunction) -> Tensor:
         """Return the loss of a training step, from which `backward` can be called."""
-        (seed,) = np.random.SeedSequence(randomness).generate_state(1, np.uint64)
-        self.torch.default_generator.manual_seed(int(seed))  # that of the CPU; torch.manual_seed takes 0.3 ms
+        self.torch.default_generator.manual_seed(
+            randomness.create_seed()
+        )  # that of the CPU; torch.manual_seed takes 0.3 ms
         if not self.module.training:
             self.module.train()
         return loss(self.module(self.as_tensor(x)), self.as_tensor(y))
@@ -67,6 +72,15 @@ class TorchNetwork:
         for vector_range, param in reversed(self._params):
             gradient = self.torch.zeros_like(param.data) if param.grad is None else param.grad
             yield RangeGradient(vector_range, gradient.reshape(-1).numpy())
+
+    def compute_gradient(self, loss: Tensor) -> HostArray:
+        """Return the gradient of a loss in one new vector; each part is written as soon as it is complete.
+
+        The gradient of a parameter on which the loss does not depend is zero.
+        """
+        gradient: HostArray = np.empty(self.layout.parameter_count, self._number_type)
+        self._gradient_writer.write_gradients(loss, gradient)
+        return gradient
 
     def compute_outputs(self, params: HostArray, inputs: HostArray) -> HostArray:
         """Return the module's outputs in evaluation."""

@@ -1,0 +1,1 @@
+"""Modules of PyTorch as users write them, for `make bench-modules`."""
