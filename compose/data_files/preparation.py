@@ -23,8 +23,9 @@ from compose.data_files.npz import prepare_npz
 from compose.data_files.tables import prepare_csv, prepare_parquet
 from compose.data_files.text import prepare_text
 from compose.host.host_facts import user_cache_folder
+from compose.own_code.dataset_preparation import prepare_own_dataset
 from services.learning.datasets import PreparedDataset
-from services.learning.datasets.files import DataFileError, FileDataset
+from services.learning.datasets.files import DataFileError, UserDataset
 from services.learning.datasets.prepared import PreparedArrays
 from services.schema.errors import HostError, os_error_cause
 from services.schema.message_paths import path_for_messages
@@ -40,10 +41,12 @@ PREPARERS: Mapping[str, Callable[[Any, Path], PreparedArrays]] = {
     "parquet": prepare_parquet,
     "text": prepare_text,
     "images": prepare_images,
+    "python": prepare_own_dataset,
+    "torch": prepare_own_dataset,
 }
 
 
-def prepare_data(dataset: FileDataset) -> PreparedDataset:
+def prepare_data(dataset: UserDataset) -> PreparedDataset:
     """Return the prepared samples of a dataset; read its files unless samples of the same content are in the cache.
 
     Raises:
@@ -60,10 +63,9 @@ def prepared_data_folder() -> Path:
     return user_cache_folder().resolve() / "data"
 
 
-def _name_of_folder(dataset: FileDataset) -> str:
+def _name_of_folder(dataset: UserDataset) -> str:
     """Return the name of the folder of a dataset: a digest of the contents of its files and of its keys."""
-    without_paths = {key: file.model_copy(update={"file": key}) for key, file in dataset.data_files()}
-    text = dataset.model_copy(update=without_paths).model_dump_json()
+    text = dataset.without_paths().model_dump_json()
     return sha256(f"{FORMAT} {text}".encode()).hexdigest()
 
 
@@ -75,7 +77,7 @@ def _read_description(folder: Path) -> PreparedArrays | None:
         return None
 
 
-def _prepare_folder(dataset: FileDataset, folder: Path) -> PreparedArrays:
+def _prepare_folder(dataset: UserDataset, folder: Path) -> PreparedArrays:
     """Read the files of a dataset, write the arrays to a temporary folder, and rename it to `folder`."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -103,7 +105,7 @@ def _make_write_error(folder: Path, error: OSError) -> HostError:
     )
 
 
-def _check_unchanged(dataset: FileDataset) -> None:
+def _check_unchanged(dataset: UserDataset) -> None:
     """Raise DataFileError if a file has changed since its digest was computed."""
     for key, file in dataset.data_files():
         path = Path(file.file)

@@ -11,10 +11,11 @@ import numpy as np
 from compose.data_files.array_writer import ArrayWriter, write_array
 from compose.data_files.limits import MAX_CLASSES, MAX_PREPARED_BYTES
 from services.learning.datasets import LearningTask
-from services.learning.datasets.files import DataFileError, FileDataset
+from services.learning.datasets.files import DataFileError, UserDataset
 from services.learning.datasets.prepared import PreparedArrays
 from services.learning.datasets.split import random_split, stratified_split
 from services.learning.layout import Shape
+from services.learning.objectives import LossName
 from services.schema.arrays import HostArray
 
 CHUNK_BYTES = 16 << 20  # of samples that are in memory at a time
@@ -35,7 +36,7 @@ class FileSamples:
     @property
     def is_classification(self) -> bool:
         """Whether the targets are classes."""
-        return self.targets.dtype.kind in "iu"
+        return self.targets.dtype.kind in "iu" and self.targets.ndim == 1
 
 
 def rows_per_chunk(row_bytes: int) -> int:
@@ -58,13 +59,14 @@ def check_class_count(key: str, file_name: str, class_count: int) -> None:
 
 
 def prepare_samples(
-    dataset: FileDataset,
+    dataset: UserDataset,
     folder: Path,
     train: FileSamples,
     test: FileSamples | None,
     *,
     class_count: int | None = None,
     scale: SampleScale = "as_stored",
+    loss: LossName | None = None,
 ) -> PreparedArrays:
     """Write the arrays of a prepared dataset, and return their description.
 
@@ -73,8 +75,9 @@ def prepare_samples(
         folder: folder of the arrays, empty.
         train: samples of the file `path`.
         test: test samples; None: a part of `train`.
-        class_count: number of classes; None for a regression.
+        class_count: number of classes or tokens; None for a regression.
         scale: scale of the samples, and of the targets of a regression.
+        loss: loss of the task; default: that of a classification, or of a regression.
     """
     parts = _choose_parts(dataset, train, test)
     for part, (samples, is_chosen) in parts.items():
@@ -84,7 +87,7 @@ def prepare_samples(
     task = LearningTask(
         inputs=train.sample_shape,
         outputs=class_count or train.targets.shape[1],
-        loss="cross_entropy" if class_count else "mse",
+        loss=loss or ("cross_entropy" if class_count else "mse"),
     )
     return PreparedArrays(
         task=task,
@@ -94,7 +97,7 @@ def prepare_samples(
     )
 
 
-def _choose_parts(dataset: FileDataset, train: FileSamples, test: FileSamples | None) -> dict[str, "_SamplePart"]:
+def _choose_parts(dataset: UserDataset, train: FileSamples, test: FileSamples | None) -> dict[str, "_SamplePart"]:
     """Return the samples of the training and of the test part."""
     if test is None:
         is_test = _choose_test_samples(dataset, train)
@@ -112,7 +115,7 @@ class _SamplePart(NamedTuple):
     is_chosen: HostArray  # mask of the samples of the file
 
 
-def _choose_test_samples(dataset: FileDataset, samples: FileSamples) -> HostArray:
+def _choose_test_samples(dataset: UserDataset, samples: FileSamples) -> HostArray:
     """Return a mask of the samples that are used for testing; of a classification, the same share of each class."""
     count = len(samples.targets)
     _, test = (
@@ -123,8 +126,8 @@ def _choose_test_samples(dataset: FileDataset, samples: FileSamples) -> HostArra
     if not 0 < len(test) < count:
         message = (
             f"test_fraction {dataset.test_fraction:g} leaves {count - len(test)} training samples and {len(test)} test "
-            f"samples of {count}; at least one of each is needed; declare test_path, or another test_fraction, or use "
-            "more samples"
+            f"samples of {count}; at least one of each is needed; "
+            f"{dataset.remedy_for_missing_test_samples}, or use more samples"
         )
         raise DataFileError("test_fraction", message)
     is_test = np.zeros(count, bool)

@@ -59,10 +59,10 @@ def copy_to_cache(contents: Mapping[PurePosixPath, bytes]) -> Path:
 
 
 def copy_to_run_folder(code_folder: Path | None, run_folder: Path) -> None:
-    """Copy the code of a user's model to the folder `code/<digest>` of a run, which then is a complete record.
+    """Copy code of the user to the folder `code/<digest>` of a run, which then is a complete record.
 
     Args:
-        code_folder: folder in the cache; None: the model is no code of the user.
+        code_folder: folder in the cache; None: there is no code of the user.
         run_folder: folder of the run.
 
     Raises:

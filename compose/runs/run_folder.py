@@ -124,6 +124,7 @@ def create_run_folder(
     (folder / "resolved.yaml").write_text(yaml.safe_dump(scenario_file.scenario.encode(), sort_keys=False))
     for plan in trial_plans:
         copy_to_run_folder(plan.model.folders_on_nodes.code, folder)
+        copy_to_run_folder(plan.dataset.code_folder, folder)
     (folder / "manifest.json").write_text(
         json.dumps(
             _build_run_manifest(scenario_file, engine_choice, capacity_check, trial_plans)

@@ -16,6 +16,7 @@ from compose.scenario_files.problems import ScenarioError, ScenarioProblem
 from compose.scenario_files.yaml_document import YamlDocument
 from services.learning.datasets.files import AnyFileDataset, DataFileError
 from services.learning.datasets.files.base import FILE_KEYS
+from services.learning.datasets.own import AnyOwnDataset
 from services.learning.models import USER_MODEL_TYPES
 from services.learning.models.own.base import CODE_KEYS
 from services.learning.own_code import OwnCodeError
@@ -26,6 +27,7 @@ from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 
+OWN_DATASET_KINDS = frozenset(kind.model_fields["kind"].default for kind in get_args(AnyOwnDataset))
 KINDS_WITH_TORCH = frozenset({"torch"})  # of models that record the installation of PyTorch on this host
 
 
@@ -79,7 +81,7 @@ def _resolve_references(references: FileReferences, document: YamlDocument, fold
         last_key = key.rpartition(".")[2]
         try:
             section[key] = references.resolve(last_key, section[key], folder)
-            if section.get("kind") in KINDS_WITH_TORCH:
+            if references.section == "model" and section.get("kind") in KINDS_WITH_TORCH:
                 section["installation"] = find_torch().model_dump()
         except UserError as error:
             dotted_key = ".".join((*references.path, last_key))
@@ -164,6 +166,13 @@ def _resolve_data_file(key: str, reference: Any, folder: Path) -> Any:
     return declared | {"file": str(path), "sha256": digest}
 
 
+def _resolve_data_files(key: str, references: Any, folder: Path) -> Any:
+    """Return a dict of references with absolute paths and digests; a value of a wrong type is returned unchanged."""
+    if not isinstance(references, dict):
+        return references
+    return {name: _resolve_data_file(key, reference, folder) for name, reference in references.items()}
+
+
 def _resolve_code(key: str, reference: Any, folder: Path) -> Any:
     """Return a reference to code with absolute path, digest, and the copy of the code in the cache.
 
@@ -207,6 +216,18 @@ REFERENCES = (
         kinds=frozenset(kind.model_fields["kind"].default for kind in get_args(AnyFileDataset)),
         keys=FILE_KEYS,
         resolve=_resolve_data_file,
+    ),
+    FileReferences(
+        section="dataset",
+        kinds=OWN_DATASET_KINDS,
+        keys=("module",),
+        resolve=_resolve_code,
+    ),
+    FileReferences(
+        section="dataset",
+        kinds=OWN_DATASET_KINDS,
+        keys=("files",),
+        resolve=_resolve_data_files,
     ),
     FileReferences(
         section="model",

@@ -21,6 +21,7 @@ def learning_task_of(dataset: DataSource) -> LearningTaskAndTrainSize:
 
     Raises:
         DataFileError: the dataset consists of files of the user, which can't be read.
+        OwnCodeError: code of the user, which creates the dataset, is wrong.
     """
     description = dataset.describe()
     return LearningTaskAndTrainSize(description.task, description.train_samples)

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 def find_workload_conflicts(workload: "Workload") -> Iterator[KeyConflict]:
     """Yield the conflicts between the keys of a workload.
 
-    If the data files of the user cannot be read, only this is reported: all other checks need the samples. The payload
+    If the data of the user cannot be read, only this is reported: all other checks need the samples. The payload
     is checked only if the model fits.
     """
     try:
         task, train_samples = learning_task_of(workload.dataset)
     except DataFileError as error:
         yield KeyConflict(("dataset", error.key), str(error))
+        return
+    except OwnCodeError as error:
+        yield KeyConflict(("dataset", *error.key_path), str(error))
         return
     yield from _find_batch_conflicts(workload, train_samples)
     yield from _find_evaluation_conflicts(workload, train_samples)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from data_files import SMALL_FILES, scenario_of
+from own_datasets import OWN_DATA
 
 import ensayo
 from ensayo.exit_codes import ExitCode
@@ -118,3 +119,27 @@ def test_the_run_folder_records_path_digest_and_sizes(folder: Path, tmp_path: Pa
     assert plan["dataset"]["source"]["path"] == file
     assert plan["dataset"]["arrays"]["train_samples"] == plan["train_samples"] == 40
     assert plan["dataset"]["arrays"]["test_samples"] == plan["eval_samples"] == 10
+
+
+@pytest.mark.slow_where(engine=["local"])
+@pytest.mark.parametrize("engine", ["simulated", "local"])
+def test_data_of_users_code_are_recorded_and_found_again(tmp_path: Path, folder: Path, engine: str) -> None:
+    """The run folder has the code; a run continues without the user's file, also if the cache was emptied."""
+    shutil.copytree(OWN_DATA, folder / "code")
+    keys = {"kind": "python", "module": "code/functions.py:load_classes"}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(scenario_of(keys, baseline=True)))
+    finished = ensayo.rehearse(folder / "mine.yaml", engine, tmp_path / "runs").folder
+    summary = summary_of(finished)
+    (code_folder,) = (finished / "code").iterdir()
+    for path in (max(finished.glob("trials/*/status.json")), finished / "summary.json"):
+        path.unlink()
+    for path in (folder, tmp_path / "cache"):
+        shutil.rmtree(path)
+
+    resumed = run_cli("run", "--resume", str(finished))
+
+    assert resumed.returncode == 0 or engine == "local", resumed.stderr
+    assert (code_folder / "functions.py").read_bytes() == (OWN_DATA / "functions.py").read_bytes()
+    assert [trial["status"] for trial in summary_of(finished)["trials"]] == ["success", "success"]
+    if engine == "simulated":
+        assert summary_of(finished) == summary

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from data_files import scenario_of
 
 import ensayo
 
@@ -27,3 +29,25 @@ def test_the_examples_of_the_page_train(
     accuracies = [trial["final"]["accuracy"] for trial in result.summary["trials"]]
     assert len(accuracies) == 3
     assert min(accuracies) > 0.8
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.torch)], ids=["function", "torch dataset"])
+def test_the_datasets_of_the_page_can_be_learned(
+    pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A user copies the code, and one line into a scenario."""
+    if number == 3:
+        pytest.importorskip("torch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    page = (pytestconfig.rootpath / "docs" / "own-code.md").read_text()
+    code, section = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)[number] for kind in ("python", "yaml"))
+    (tmp_path / "my_data.py").write_text(code)
+    document = scenario_of(yaml.safe_load(section)["dataset"])
+    document["workload"] |= {"model": {"kind": "mlp"}, "epochs": 10, "optimiser": {"kind": "adam", "rate": 0.01}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
+
+    result = ensayo.rehearse(tmp_path / "mine.yaml", "simulated", tmp_path / "runs")
+
+    assert result.verdict == "valid", result.reasons
+    (trial,) = result.summary["trials"]
+    assert trial["final"]["accuracy"] > 0.9

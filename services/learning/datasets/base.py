@@ -83,6 +83,11 @@ class DataSource(ScenarioComponent):
         return None
 
     @property
+    def code_folder(self) -> Path | None:
+        """Copy of the user's code that has created the samples, named by its digest; None if there is no such code."""
+        return None
+
+    @property
     def declared_kind(self) -> str:
         """Kind of the dataset that the scenario declares."""
         return self.kind

@@ -1,4 +1,4 @@
-"""Datasets that the host has prepared from a file of the user: arrays in a folder, which nodes memory-map.
+"""Datasets that the host has prepared from files or code of the user: arrays in a folder, which nodes memory-map.
 
 A folder has these files; all arrays are in NumPy's format:
 
@@ -18,6 +18,7 @@ from pydantic import Field
 
 from services.learning.datasets.base import DatasetDescription, DataSource, LearningTask, TrainTestData
 from services.learning.datasets.files import AnyFileDataset
+from services.learning.datasets.own import AnyOwnDataset
 from services.learning.datasets.sample_rows import ConvertedRows, SampleRows
 from services.learning.datasets.text_rows import create_text_rows
 from services.schema.arrays import HostArray
@@ -36,10 +37,10 @@ class PreparedArrays(FrozenRecord):
 
 
 class PreparedDataset(DataSource):
-    """Dataset whose samples the host has prepared from a file of the user. Plans have it in place of the file."""
+    """Dataset whose samples the host has prepared from files or code of the user. Plans have it in their place."""
 
     kind: Literal["prepared"] = "prepared"
-    source: Annotated[AnyFileDataset, Field(discriminator="kind")]
+    source: Annotated[AnyFileDataset | AnyOwnDataset, Field(discriminator="kind")]
     folder: str  # absolute path on the host, and in the containers of nodes
     arrays: PreparedArrays
 
@@ -60,6 +61,10 @@ class PreparedDataset(DataSource):
         return Path(self.folder)
 
     @property
+    def code_folder(self) -> Path | None:
+        return self.source.code_folder
+
+    @property
     def declared_kind(self) -> str:
         return self.source.kind
 
@@ -68,9 +73,10 @@ class PreparedDataset(DataSource):
         stored_x, task, number_type = self._open_array(f"{part}_x"), self.arrays.task, np.dtype(dtype)
         if self.arrays.context is not None:
             return create_text_rows(stored_x, self.arrays.context, task, number_type)
-        target_type = np.dtype(np.int64) if task.loss == "cross_entropy" else number_type
+        target_type = number_type if task.loss == "mse" else np.dtype(np.int64)
+        sample_type = np.dtype(np.int64) if task.loss == "next_token" else number_type
         y = ConvertedRows(self._open_array(f"{part}_y"), target_type, *self._scale_of("y"))
-        return ConvertedRows(stored_x, number_type, *self._scale_of("x")), y
+        return ConvertedRows(stored_x, sample_type, *self._scale_of("x")), y
 
     def _scale_of(self, name: Literal["x", "y"]) -> tuple[HostArray | None, HostArray | None]:
         """Return the offset and the divisor of samples or targets."""

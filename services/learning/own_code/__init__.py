@@ -8,7 +8,23 @@ error_text      description of an error in the user's code
 
 from services.learning.own_code.contract import OwnModel
 from services.learning.own_code.error_text import OwnCodeError, explain_own_errors
-from services.learning.own_code.loading import describe_definition, load_user_object
+from services.learning.own_code.loading import (
+    call_user_object,
+    describe_definition,
+    load_user_object,
+    make_error,
+    use_code_folder,
+)
 from services.learning.own_code.user_code import UserCode
 
-__all__ = ["OwnCodeError", "OwnModel", "UserCode", "describe_definition", "explain_own_errors", "load_user_object"]
+__all__ = [
+    "OwnCodeError",
+    "OwnModel",
+    "UserCode",
+    "call_user_object",
+    "describe_definition",
+    "explain_own_errors",
+    "load_user_object",
+    "make_error",
+    "use_code_folder",
+]

@@ -1,4 +1,4 @@
-"""Import of the user's classes and functions.
+"""Import of the user's classes and functions, and calls of them.
 
 The folder of the user's file is appended to the end of `sys.path`, so that the file can import its neighbours, and so
 that these cannot replace installed packages.
@@ -7,7 +7,7 @@ that these cannot replace installed packages.
 import inspect
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
@@ -16,7 +16,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from services.learning.own_code.error_text import OwnCodeError, describe_error, describe_place, place_of_error
+from services.learning.own_code.error_text import (
+    OwnCodeError,
+    describe_error,
+    describe_place,
+    explain_own_errors,
+    place_of_error,
+)
 from services.learning.own_code.user_code import UserCode
 
 _folders: set[str] = set()  # of users' code, from which this process has imported modules
@@ -54,6 +60,46 @@ def describe_definition(code: UserCode, key: str = "module") -> str:
         return describe_place(code, Path(inspect.getfile(found)), inspect.getsourcelines(found)[1])
     except (OSError, TypeError):  # the name was not defined by a class or def statement
         return describe_place(code)
+
+
+def make_error(code: UserCode, message: str) -> OwnCodeError:
+    """Return the error for wrong results of the user's class or function."""
+    return OwnCodeError(("module",), f"{describe_definition(code)}: {code.name}: {message}")
+
+
+def call_user_object(code: UserCode, *positional: Any, **named: Any) -> Any:
+    """Call the user's class or function, and return the result.
+
+    Raises:
+        OwnCodeError: the file can't be imported, or the class or function has other parameters or raises an error.
+    """
+    found = load_user_object(code)
+    if not callable(found):
+        raise OwnCodeError(("module",), f"{describe_place(code)}: {code.name} is neither a class nor a function")
+    try:
+        inspect.signature(found).bind(*positional, **named)
+    except TypeError as error:
+        parameters = "__init__" if inspect.isclass(found) else "the function"
+        message = (
+            f"{describe_definition(code)}: {code.name}{inspect.signature(found)} can't be called with these arguments: "
+            f"{error}; correct arguments, or the parameters of {parameters}"
+        )
+        raise OwnCodeError(("arguments",), message) from error
+    with explain_own_errors(code, code.name):
+        return found(*positional, **named)
+
+
+@contextmanager
+def use_code_folder(code: UserCode) -> Iterator[None]:
+    """Let the user's code import files of its folder while it runs, and afterwards code of the folder before."""
+    former_folders = [*_folders]
+    if code.folder is not None:
+        _forget_other_folders(code.folder)
+    try:
+        yield
+    finally:
+        for folder in former_folders:
+            _forget_other_folders(folder)
 
 
 def _import_file(code: UserCode, key: str) -> ModuleType:

@@ -17,6 +17,7 @@ from services.learning.datasets import (
     SyntheticRegression,
 )
 from services.learning.datasets.files import AnyFileDataset
+from services.learning.datasets.own import AnyOwnDataset
 
 EXAMPLES: list[Dataset] = [
     Digits(),
@@ -33,18 +34,24 @@ every_dataset = pytest.mark.parametrize("dataset", EXAMPLES, ids=repr)
 
 
 def test_examples_table_contains_every_dataset() -> None:
-    """A dataset that is not in the table is not tested; test_every_file_format.py has the table of data files."""
+    """test_every_file_format.py has the table of data files, and test_every_own_dataset.py that of users' code."""
     union, _ = get_args(AnyDataset)
 
-    assert {type(dataset) for dataset in EXAMPLES} == set(get_args(union)) - set(get_args(AnyFileDataset))
+    assert {type(dataset) for dataset in EXAMPLES} == set(get_args(union)) - {
+        *get_args(AnyFileDataset),
+        *get_args(AnyOwnDataset),
+    }
 
 
 @pytest.mark.parametrize("kind", [*get_args(get_args(AnyDataset)[0])], ids=lambda kind: kind.__name__)
 def test_every_objective_of_a_dataset_has_a_loss(kind: type[Dataset]) -> None:
     """Messages about models that do not fit name the objectives that do."""
     field = kind.model_fields.get("objective")
+    objectives = get_args(field.annotation) if field else ()
+    if type(None) in objectives:  # the objective follows from the samples if it is not declared
+        objectives = get_args(objectives[0])
 
-    assert tuple(kind.objective_losses) == (get_args(field.annotation) if field else ())
+    assert tuple(kind.objective_losses) == objectives
 
 
 @every_dataset

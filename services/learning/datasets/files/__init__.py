@@ -14,7 +14,13 @@ is in `compose/data_files`.
 
 from typing import TypeAlias
 
-from services.learning.datasets.files.base import DataFile, DataFileError, FileDataset, install_data_preparer
+from services.learning.datasets.files.base import (
+    DataFile,
+    DataFileError,
+    FileDataset,
+    UserDataset,
+    install_data_preparer,
+)
 from services.learning.datasets.files.cifar10 import Cifar10File
 from services.learning.datasets.files.idx import IdxFile
 from services.learning.datasets.files.images import ImageFolder
@@ -37,5 +43,6 @@ __all__ = [
     "ParquetFile",
     "TableFile",
     "TextFile",
+    "UserDataset",
     "install_data_preparer",
 ]

@@ -1,7 +1,8 @@
-"""Base class of datasets in files of the user, and the function with which the host prepares their samples."""
+"""Base classes of datasets of the user, and the function with which the host prepares their samples."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy.typing as npt
 from pydantic import Field, GetJsonSchemaHandler, model_validator
@@ -54,7 +55,39 @@ class DataFile(FrozenRecord):
         return {"anyOf": [handler(core), {"type": "string", "minLength": 1}]}
 
 
-class FileDataset(Dataset):
+class UserDataset(Dataset):
+    """Base class of datasets whose samples the host prepares from files or code of the user."""
+
+    remedy_for_missing_test_samples: ClassVar[str] = "declare test_path, or another test_fraction"  # in messages
+
+    @abstractmethod
+    def data_files(self) -> Iterator[tuple[str, DataFile]]:
+        """Yield the declared files, each with its key."""
+
+    @abstractmethod
+    def without_paths(self) -> Self:
+        """Return the dataset without paths of this host: equal results stand for equal samples."""
+
+    def load(self, dtype: npt.DTypeLike) -> TrainTestData:
+        return self.as_nodes_load_it().load(dtype)
+
+    def describe(self) -> DatasetDescription:
+        return self.as_nodes_load_it().describe()
+
+    def as_nodes_load_it(self) -> DataSource:
+        """Return the dataset that the host prepares, or has prepared already.
+
+        Raises:
+            DataFileError: a file is missing, damaged, or does not fit the keys of the dataset.
+            OwnCodeError: code of the user is missing, raises an error, or returns samples that do not fit the keys.
+        """
+        for key, file in self.data_files():
+            if file.sha256 is None:
+                raise DataFileError(key, f"{file.file}: the content is unknown; load the scenario with load_scenario")
+        return _prepare_data(self)
+
+
+class FileDataset(UserDataset):
     """Base class of datasets in files of the user.
 
     Without `test_path`, the test samples are a part of `path`, as `test_fraction` and `seed` state.
@@ -64,36 +97,21 @@ class FileDataset(Dataset):
     test_path: DataFile | None = Field(None, description="file with the test samples; absent: a part of path")
 
     def data_files(self) -> Iterator[tuple[str, DataFile]]:
-        """Yield the declared files, each with its key."""
         for key in FILE_KEYS:
             if (file := getattr(self, key, None)) is not None:
                 yield key, file
 
-    def load(self, dtype: npt.DTypeLike) -> TrainTestData:
-        return self.as_nodes_load_it().load(dtype)
-
-    def describe(self) -> DatasetDescription:
-        return self.as_nodes_load_it().describe()
-
-    def as_nodes_load_it(self) -> DataSource:
-        """Return the dataset that the host prepares from the files, or has prepared already.
-
-        Raises:
-            DataFileError: a file is missing, damaged, or does not fit the keys of the dataset.
-        """
-        for key, file in self.data_files():
-            if file.sha256 is None:
-                raise DataFileError(key, f"{file.file}: the content is unknown; load the scenario with load_scenario")
-        return _prepare_data(self)
+    def without_paths(self) -> Self:
+        return self.model_copy(update={key: file.model_copy(update={"file": key}) for key, file in self.data_files()})
 
 
-DataPreparer: TypeAlias = Callable[[FileDataset], DataSource]
+DataPreparer: TypeAlias = Callable[[UserDataset], DataSource]
 
 FILE_KEYS = ("path", "labels", "test_path", "test_labels")  # keys of datasets that name files
 
 
-def _reject_on_nodes(dataset: FileDataset) -> DataSource:
-    raise DataFileError("path", f"{dataset.path.file}: nodes do not read the files of users")
+def _reject_on_nodes(dataset: UserDataset) -> DataSource:
+    raise DataFileError("kind", f"nodes do not prepare datasets of users, such as {dataset.kind}")
 
 
 _prepare_data: DataPreparer = _reject_on_nodes

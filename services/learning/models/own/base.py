@@ -11,8 +11,8 @@ from services.learning.models.base import Model, ModelFolders
 from services.learning.own_code import (
     OwnCodeError,
     UserCode,
+    call_user_object,
     describe_definition,
-    explain_own_errors,
     load_user_object,
 )
 
@@ -54,16 +54,4 @@ class UserModel(Model):
         user_class = load_user_object(self.module)
         if not inspect.isclass(user_class):
             raise OwnCodeError(("module",), f"{describe_definition(self.module)}: {self.module.name} is not a class")
-        try:
-            inspect.signature(user_class).bind(*positional, **named | self.arguments)
-        except TypeError as error:
-            raise OwnCodeError(("arguments",), self._explain_parameters(user_class, error)) from error
-        with explain_own_errors(self.module, self.module.name):
-            return user_class(*positional, **named | self.arguments)
-
-    def _explain_parameters(self, user_class: type, error: TypeError) -> str:
-        """Return the message for arguments that do not fit the parameters of the constructor."""
-        return (
-            f"{describe_definition(self.module)}: {self.module.name}{inspect.signature(user_class)} can't be "
-            f"called with these arguments: {error}; correct arguments, or the parameters of __init__"
-        )
+        return call_user_object(self.module, *positional, **named | self.arguments)

@@ -10,8 +10,7 @@ from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout, Shape
 from services.learning.models.base import Model
 from services.learning.models.own.checked_samples import draw_samples
-from services.learning.models.own.result_checks import make_error
-from services.learning.own_code import UserCode
+from services.learning.own_code import UserCode, make_error
 
 METHODS = ("parameter_shapes", "init_parameters", "loss_and_gradients", "outputs")
 DIFFERENCE = 1e-5  # length of the steps of the finite difference

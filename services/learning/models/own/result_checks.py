@@ -8,7 +8,7 @@ import numpy as np
 from services.learning.datasets.base import LearningTask
 from services.learning.models.base import Model
 from services.learning.models.own.checked_samples import SAMPLE_COUNT, draw_samples, output_shape
-from services.learning.own_code import OwnCodeError, UserCode, describe_definition
+from services.learning.own_code import UserCode, make_error
 from services.schema.arrays import HostArray
 
 SUM_TOLERANCE = 1e-3  # relative, of a loss that grows with the number of samples
@@ -20,11 +20,6 @@ class FunctionNames(NamedTuple):
     parameters: str
     loss: str
     outputs: str
-
-
-def make_error(code: UserCode, message: str) -> OwnCodeError:
-    """Return the error for wrong results of the user's class."""
-    return OwnCodeError(("module",), f"{describe_definition(code)}: {code.name}: {message}")
 
 
 @dataclass(frozen=True)

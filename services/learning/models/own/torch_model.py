@@ -18,10 +18,17 @@ from services.learning.layout import ParameterLayout
 from services.learning.models.base import LossAndGradients, ModelFolders, OutputFunction, RangeGradient
 from services.learning.models.own.base import UserModel
 from services.learning.models.own.checked_samples import draw_samples
-from services.learning.models.own.result_checks import FunctionNames, ResultChecks, make_error
+from services.learning.models.own.result_checks import FunctionNames, ResultChecks
 from services.learning.models.own.torch_network import LossFunction, Tensor, TorchNetwork
 from services.learning.objectives import LossName
-from services.learning.own_code import OwnCodeError, UserCode, describe_definition, explain_own_errors, load_user_object
+from services.learning.own_code import (
+    OwnCodeError,
+    UserCode,
+    describe_definition,
+    explain_own_errors,
+    load_user_object,
+    make_error,
+)
 from services.learning.own_code.error_text import describe_place
 from services.learning.own_code.torch_package import TorchInstallation, import_torch
 from services.learning.randomness import DEFAULT_RANDOMNESS, BatchRandomness
