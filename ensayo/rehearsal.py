@@ -18,9 +18,10 @@ from compose.runs.run import FinishedRun, resume_run, run_scenario
 from compose.runs.run_folder import RunFolderError, ScenarioFile
 from compose.runs.trial_attempts import RunObserver
 from compose.scenario_files.load import ScenarioDeclaration, decode_scenario_text, read_scenario_text
+from ensayo.declaration.document import declare
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
-from services.schema.errors import os_error_cause
+from services.schema.errors import UserError, os_error_cause
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,11 +76,11 @@ class FinishedRunResult:
         """Evaluations of the model: one row per trial, evaluation and metric."""
         return self._log_tables.evals
 
-    def plot(self, figure_name: str) -> "Figure":
+    def plot(self, figure_name: str = "speedup") -> "Figure":
         """Draw a figure of the report, and return the matplotlib figure.
 
         Args:
-            figure_name: name of the figure, such as "speedup": the name of its files in the run folder.
+            figure_name: name of the figure: the name of its files in the run folder.
 
         Raises:
             UserError: there is no such figure, or this run has no data for the figure; the message lists the figures,
@@ -106,24 +107,26 @@ class FinishedRunResult:
 
 
 def rehearse(
-    scenario: ScenarioDeclaration,
+    scenario: ScenarioDeclaration | None = None,
     engine: str | None = None,
     runs_folder: str | Path = Path("runs"),
     settings: Mapping[str, Any] | None = None,
     observer: RunObserver | None = None,
     command: str = "",
+    **keys: Any,
 ) -> FinishedRunResult:
     """Run all trials of a scenario on this host, and write the report of the run.
 
     Args:
         scenario: name of a shipped scenario, path of a scenario file, dict with the content of a scenario file, or
-            Scenario.
+            Scenario; None: the scenario that `keys` declare.
         engine: name of the engine that runs the nodes; default: that of the scenario, else the best of this host.
         runs_folder: folder in which the run folder is created.
         settings: values that replace those of the scenario: dotted key -> YAML text, or a number, boolean, None, list
             or dict.
         observer: receives the progress of the run.
         command: command line that the user typed; it is recorded in the run folder.
+        keys: a scenario, as `declare` accepts it, for example `model`, `dataset`, `cluster` and `strategies`.
 
     Raises:
         ScenarioError: the scenario is not valid; no trial was started. It is a UserError.
@@ -132,12 +135,24 @@ def rehearse(
         HostError: this host lacks something that the engine needs.
         RunFolderError: a file in the run folder can't be written.
     """
-    scenario_text = read_scenario_text(scenario)
+    scenario_text = read_scenario_text(_choose_declaration(scenario, keys))
     loaded_scenario = decode_scenario_text(scenario_text, settings, engine)
     choice = choose_engine(engine or loaded_scenario.engine)
     source = ScenarioFile(loaded_scenario, scenario_text.text, scenario_text.first_comment, command)
     observer = observer or SilentDisplay(Console())
     return write_run_report(run_scenario(source, choice, Path(runs_folder), observer, _find_host_disturbance))
+
+
+def _choose_declaration(scenario: ScenarioDeclaration | None, keys: Mapping[str, Any]) -> ScenarioDeclaration:
+    """Return the scenario, or that which the keys declare."""
+    if scenario is None and keys:
+        return declare(**keys)
+    if scenario is None or keys:
+        raise UserError(
+            "rehearse needs either a scenario, or the keys of one, such as model, dataset, cluster and strategies; "
+            f"given are {'both' if keys else 'none of both'}; change keys of a scenario with settings"
+        )
+    return scenario
 
 
 def resume(run_folder: str | Path, observer: RunObserver | None = None, command: str = "") -> FinishedRunResult:

@@ -97,6 +97,7 @@ class Yaml12Dumper(yaml.SafeDumper):
 
 
 Yaml12Dumper.add_representer(str, Yaml12Dumper.represent_text)
+Yaml12Dumper.add_multi_representer(dict, Yaml12Dumper.represent_dict)  # subclasses, such as sections of `ensayo`
 for numpy_type in (np.generic, np.ndarray):
     Yaml12Dumper.add_multi_representer(numpy_type, Yaml12Dumper.represent_numpy_value)
 for name, (form, _) in SCALAR_TYPES.items():

@@ -273,14 +273,18 @@ def test_the_wall_time_of_a_plan_is_known_only_for_real_nodes() -> None:
 
 
 @pytest.mark.slow
-def test_the_snippet_of_the_readme_runs(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    """The snippet is the first code that a user of the API copies."""
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_snippets_of_the_readme_run(pytestconfig: pytest.Config, tmp_path: Path, number: int) -> None:
+    """The snippets are the first code that a user of the API copies."""
     readme = (pytestconfig.rootpath / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    snippet = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)[number]
 
     done = subprocess.run(
         [sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
 
     assert done.returncode == 0, done.stderr[-2000:]
-    assert re.fullmatch(r"valid \S+/report\.html", done.stdout.splitlines()[-1])
+    if number == 0:
+        assert re.fullmatch(r"valid \S+/report\.html", done.stdout.splitlines()[-1])
+    else:
+        assert (tmp_path / "speedup.png").stat().st_size > 0

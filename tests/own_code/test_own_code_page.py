@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from data_files import scenario_of
+from notebooks import run_cells
 
 import ensayo
 
@@ -51,3 +52,20 @@ def test_the_datasets_of_the_page_can_be_learned(
     assert result.verdict == "valid", result.reasons
     (trial,) = result.summary["trials"]
     assert trial["final"]["accuracy"] > 0.9
+
+
+@pytest.mark.torch
+def test_the_example_in_python_draws_speedup_curves_in_a_notebook(
+    pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user pastes the class and the calls into one cell; the last line shows the curves."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    page = (pytestconfig.rootpath / "docs" / "own-code.md").read_text()
+    source = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[4].replace(
+        "rehearse(", 'rehearse(engine="simulated", '
+    )
+
+    outputs = run_cells(tmp_path, pytestconfig.rootpath, "%matplotlib inline", source)
+
+    assert any("image/png" in output.get("data", {}) for output in outputs)

@@ -200,6 +200,25 @@ def test_operations_are_those_that_pytorch_counts() -> None:
     assert sum(flops.values()) == pytest.approx(2 * 9 * 4 * 64 + 2 * 64 * 10)
 
 
+def test_a_function_that_returns_a_module_is_the_same_model() -> None:
+    """Many users write a function instead of a class; arguments and sizes of the task are passed in the same way."""
+    x, y = draw_samples(NUMBERS, "float32")
+    results = []
+    for name in ("Values", "make_values"):
+        model = torch_net(name, arguments={"hidden": 4})
+        assert model.unsupported_task_reason(NUMBERS) is None
+        params = model.init_parameters(NUMBERS, 1, "float32")
+        results.append((params.tobytes(), model.loss_and_grad(NUMBERS, params, x, y)[1].tobytes()))
+
+    assert results[0] == results[1]
+
+
+def test_a_function_that_returns_no_module_is_rejected() -> None:
+    """The message states the result."""
+    with pytest.raises(OwnCodeError, match="make_nothing: the function returns NoneType; return a torch.nn.Module"):
+        torch_net("make_nothing").unsupported_task_reason(NUMBERS)
+
+
 def test_the_loss_may_be_a_function_of_the_user() -> None:
     """It replaces the loss of training; metrics stay those of the task."""
     model = torch_net("Values", loss="absolute_error")

@@ -29,6 +29,15 @@ class Values(nn.Sequential):
         super().__init__(nn.Linear(inputs[0], hidden), nn.Tanh(), nn.Linear(hidden, outputs))
 
 
+def make_values(inputs: tuple[int, ...], outputs: int, hidden: int) -> nn.Module:
+    """Return the network for values."""
+    return nn.Sequential(nn.Linear(inputs[0], hidden), nn.Tanh(), nn.Linear(hidden, outputs))
+
+
+def make_nothing() -> None:
+    """Return no module."""
+
+
 class Normalised(nn.Sequential):
     """A network with batch normalisation."""
 

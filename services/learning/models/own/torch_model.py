@@ -24,6 +24,7 @@ from services.learning.objectives import LossName
 from services.learning.own_code import (
     OwnCodeError,
     UserCode,
+    call_user_object,
     describe_definition,
     explain_own_errors,
     load_user_object,
@@ -40,9 +41,9 @@ Purpose = Literal["training", "evaluation"]
 
 
 class TorchModel(UserModel):
-    """Model of the user: a class derived from `torch.nn.Module`.
+    """Model of the user: a class derived from `torch.nn.Module`, or a function that returns such a module.
 
-    The constructor gets `inputs` (shape of one sample) and `outputs` (number of outputs) if it has parameters of these
+    It gets `inputs` (shape of one sample) and `outputs` (number of outputs) if it has parameters of these
     names.
     """
 
@@ -160,13 +161,17 @@ def _build_network(model: TorchModel, learning_task: LearningTask, dtype: str, s
     """Return a new module of the user; all its random numbers follow from the seed."""
     torch = import_torch(model.installation)
     user_class = load_user_object(model.module)
-    if not (inspect.isclass(user_class) and issubclass(user_class, torch.nn.Module)):
+    is_other_class = inspect.isclass(user_class) and not issubclass(user_class, torch.nn.Module)
+    if is_other_class or not callable(user_class):
         message = f"{describe_definition(model.module)}: {model.module.name} is not a subclass of torch.nn.Module"
         raise OwnCodeError(("module",), message)
     parameters = inspect.signature(user_class).parameters
     given: dict[str, Any] = {"inputs": learning_task.inputs, "outputs": learning_task.outputs}
     torch.manual_seed(seed)
-    module = model.create_object(**{name: value for name, value in given.items() if name in parameters})
+    named = {name: value for name, value in given.items() if name in parameters}
+    module = call_user_object(model.module, **named | model.arguments)
+    if not isinstance(module, torch.nn.Module):
+        raise make_error(model.module, f"the function returns {type(module).__name__}; return a torch.nn.Module")
     if not any(param.requires_grad for param in module.parameters()):
         raise make_error(model.module, "the module has no trainable parameters; create layers in __init__")
     return TorchNetwork(torch, module, dtype)
