@@ -21,6 +21,7 @@ from services.schema.errors import UserError
 Definition: TypeAlias = type | FunctionType
 CONSTANT_TYPES = (bool, int, float, complex, str, bytes, tuple, list, dict, set, type(None))
 ENSAYO_FOLDER = Path(__file__).resolve().parents[2] / "services"  # which every node has
+PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 REMEDY = "put the definition into a .py file, and pass it from there"
 
 
@@ -53,10 +54,17 @@ def is_installed(module_name: str) -> bool:
     """Return whether a module is part of Python or of an installed package, so that nodes can import it."""
     file = getattr(sys.modules.get(module_name), "__file__", None)
     if module_name == "__main__" or file is None:
-        return module_name in sys.builtin_module_names
+        return (
+            module_name != "__main__"
+        )  # other modules without a file are built into Python, or namespaces of packages
     folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     path = Path(file).resolve()
-    return path.suffix != ".py" or any(path.is_relative_to(folder) for folder in (*folders, ENSAYO_FOLDER))
+    is_in_packages = bool(PACKAGE_FOLDERS & set(path.parts))
+    return (
+        is_in_packages
+        or path.suffix != ".py"
+        or any(path.is_relative_to(folder) for folder in (*folders, ENSAYO_FOLDER))
+    )
 
 
 class _CollectedSource:

@@ -215,7 +215,7 @@ def test_a_function_that_returns_a_module_is_the_same_model() -> None:
 
 def test_a_function_that_returns_no_module_is_rejected() -> None:
     """The message states the result."""
-    with pytest.raises(OwnCodeError, match="make_nothing: the function returns NoneType; return a torch.nn.Module"):
+    with pytest.raises(OwnCodeError, match=r"make_nothing: the function returns NoneType; return a torch\.nn\.Module"):
         torch_net("make_nothing").unsupported_task_reason(NUMBERS)
 
 
