@@ -13,7 +13,7 @@ from pydantic import ValidationError  # noqa: E402 - after the check for PyTorch
 from services.cluster.addresses import DummyAddresses  # noqa: E402
 from services.learning.datasets import LearningTask  # noqa: E402 - after the check for PyTorch
 from services.learning.models import TorchModel  # noqa: E402
-from services.learning.models.own import torch_model  # noqa: E402
+from services.learning.models.own import torch_model, torch_network  # noqa: E402
 from services.learning.models.own.checked_samples import draw_samples  # noqa: E402
 from services.learning.own_code import OwnCodeError, load_user_object  # noqa: E402
 from services.learning.randomness import BatchRandomness  # noqa: E402
@@ -88,6 +88,26 @@ def test_gradients_in_one_vector_have_the_bits_of_those_in_parts(model: TorchMod
         assert loss == loss_of_parts
         for vector_range, gradient in parts:
             assert vector_range.view(vector).tobytes() == gradient.tobytes()
+
+
+@every_example
+def test_views_of_a_long_vector_and_copies_of_a_short_one_give_the_same_bits(
+    model: TorchModel, task: LearningTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The length decides only which way takes less time."""
+    x, y = draw_samples(task, "float32")
+    params = [model.init_parameters(task, seed, "float32") for seed in (1, 2, 1)]
+    results = []
+    for limit in (0, 1_000_000):
+        monkeypatch.setattr(torch_network, "MAX_COPIED_PARAMS", limit)
+        torch_model._network_of.cache_clear()
+        before = [vector.tobytes() for vector in params]
+        results.append([model.loss_and_grad(task, vector, x, y)[1].tobytes() for vector in params])
+        assert [vector.tobytes() for vector in params] == before
+    torch_model._network_of.cache_clear()
+
+    assert results[0] == results[1]
+    assert results[0][0] == results[0][2] != results[0][1]
 
 
 @every_example

@@ -1,4 +1,4 @@
-"""Module of PyTorch whose trainable parameters are views of Ensayo's parameter vector."""
+"""Module of PyTorch whose trainable parameters are views of one vector."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -13,6 +13,8 @@ from services.schema.arrays import HostArray
 
 Tensor: TypeAlias = Any  # torch.Tensor: PyTorch is not always installed
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # outputs and targets -> mean loss, shape ()
+
+MAX_COPIED_PARAMS = 200_000  # copying more takes as long as setting a view for each parameter
 
 
 class TorchNetwork:
@@ -37,6 +39,14 @@ class TorchNetwork:
         self._sizes = [vector_range.size for vector_range, _ in self._params]
         self._number_type = np.dtype(dtype)
         self._gradient_writer = GradientWriter(self._params)
+        self._copied_params = self._create_copy() if sum(self._sizes) <= MAX_COPIED_PARAMS else None
+
+    def _create_copy(self) -> HostArray:
+        """Make the parameters views of a new vector of the network, and return this vector."""
+        with self.torch.no_grad():
+            vector: HostArray = self.torch.cat([param.reshape(-1) for _, param in self._params]).numpy()
+        self._set_views(vector)
+        return vector
 
     def initial_params(self) -> HostArray:
         """Return the parameters that the module has drawn, in one new vector."""
@@ -44,11 +54,22 @@ class TorchNetwork:
         return np.array(self.torch.cat(parts).numpy())
 
     def set_params(self, params: HostArray) -> None:
-        """Make the module's parameters views of a vector; the module does not change it."""
+        """Give the module's parameters the values of a vector.
+
+        A long vector is not copied: the parameters become views of it, which the module does not change. A short one is
+        copied, which takes less time than a new view for each parameter.
+        """
+        if self._copied_params is not None:
+            np.copyto(self._copied_params, params)
+        else:
+            self._set_views(params)
+        for _, param in self._params:
+            param.grad = None
+
+    def _set_views(self, params: HostArray) -> None:
         parts = self.as_tensor(params).split(self._sizes)  # one call instead of a slice per parameter
         for (_, param), part in zip(self._params, parts, strict=True):
             param.data = part.view(param.shape)
-            param.grad = None
 
     def as_tensor(self, array: HostArray) -> Tensor:
         """Return a tensor that shares the memory of an array; read-only arrays are copied."""
