@@ -26,6 +26,18 @@ class MessageKind(IntEnum):
     TOKEN = 7  # empty message: the receiver may continue
     STRATEGY_SWITCH = 8  # the worker pushes nothing until a strategy switch is decided
     LOAD = 9  # parameters (chunk 0) or an optimiser slot, for a node that needs them after a strategy switch
+    BLOCK = 10  # part of a tensor that one rank sends to another
+
+    def in_channel(self, channel: int) -> int:
+        """Return the number of this kind of message in a channel.
+
+        Channels are sequences of steps that progress independently of each other. Training uses channel 0.
+        """
+        return self | channel << _KIND_BITS
+
+
+_KIND_BITS = 8  # of a kind's number; the channel has the other 24 bits
+MAX_CHANNEL = (1 << 24) - 1
 
 
 class MessageTag(NamedTuple):
@@ -35,9 +47,14 @@ class MessageTag(NamedTuple):
     """
 
     step: int
-    kind: int  # a MessageKind
+    kind: int  # a MessageKind, in a channel
     chunk: int = 0
     piece: int = 0
+
+    @property
+    def kind_name(self) -> str:
+        """Name of the kind of message, without its channel."""
+        return MessageKind(self.kind & ((1 << _KIND_BITS) - 1)).name
 
 
 class Message(NamedTuple):

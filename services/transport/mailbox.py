@@ -7,7 +7,7 @@ import asyncio
 from collections import defaultdict
 from functools import partial
 
-from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, ReceiveOutcome
+from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
 from services.schema.errors import DeadlineExceeded, NetworkError
 
 
@@ -173,8 +173,7 @@ class Mailbox:
 
     def _explain_overdue_message(self, pending_receive: _PendingReceive) -> str:
         tags = " or ".join(
-            f"{MessageKind(tag.kind).name} (step {tag.step}, chunk {tag.chunk}, piece {tag.piece})"
-            for tag in pending_receive.tags
+            f"{tag.kind_name} (step {tag.step}, chunk {tag.chunk}, piece {tag.piece})" for tag in pending_receive.tags
         )
         return (
             f"no message {tags} from {pending_receive.source} within {self._timeout_s:g} s; "

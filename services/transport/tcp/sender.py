@@ -112,7 +112,9 @@ class TlsStreamSender(StreamSender):
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        writer.transport.set_write_buffer_limits(0)  # `drain` then returns when the kernel has all data
+        # `drain` then returns when TLS has passed on all data. With an upper limit of 0, an empty buffer would count as
+        # full: asyncio would pause and resume the writer in turn, and it could stay paused for ever.
+        writer.transport.set_write_buffer_limits(high=1, low=0)
 
     async def write_to_socket(self, *buffers: Buffer) -> None:
         for buffer in buffers:
