@@ -1,4 +1,4 @@
-"""Executor of all collectives: it runs the sends and receives of one rank in an all-reduce."""
+"""Executor of all collectives: it runs the sends and receives of one rank."""
 
 import asyncio
 from collections import deque
@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from typing import NamedTuple
 
 from services.collectives.base import TransferSchedule
-from services.collectives.execution.payload_codec import UNCOMPRESSED, PayloadCodec, create_payload_codec
+from services.collectives.execution.payload_codec import (
+    UNCOMPRESSED,
+    CombineEntries,
+    PayloadCodec,
+    add_entries,
+    create_payload_codec,
+)
 from services.collectives.execution.rank_schedule import RankSendOrReceive, build_rank_schedule
 from services.compressors import Compressor
 from services.runtime.transport import (
@@ -49,17 +56,55 @@ async def all_reduce(
         vector: this rank's summand, afterwards the sum.
         compressor: number format on the wire, for partial sums and totals.
     """
-    if not schedule.rounds:
-        return
+    member = GroupMember(transport, node_names, rank)
+    payloads = await run_transfers(member, schedule, step, vector, compressor)
+    payloads.round_sums_like_receiver()
+
+
+class GroupMember(NamedTuple):
+    """One rank of a group of ranks that run collectives with each other."""
+
+    transport: Transport
+    node_names: Sequence[str]  # of all ranks in the group, by rank
+    rank: int
+    channel: int = 0  # in which the collectives of this group have their steps
+
+
+async def run_transfers(
+    member: GroupMember,
+    schedule: TransferSchedule,
+    step: int,
+    vector: HostArray,
+    compressor: Compressor = UNCOMPRESSED,
+    combine_entries: CombineEntries = add_entries,
+) -> PayloadCodec:
+    """Run the transfers of one rank in any collective, and return the codec of its payloads.
+
+    The vector has the shape (n,), is in host memory and is changed in place.
+
+    Args:
+        member: this rank and its group.
+        schedule: transfers of all ranks.
+        step: number that separates the messages of this call from those of other calls in the same channel.
+        vector: entries that this rank sends, afterwards those that the schedule gives it.
+        compressor: number format on the wire.
+        combine_entries: combines a received partial result with this rank's entries; by default it adds them.
+
+    Raises:
+        NetworkError: the first error of a send or receive.
+    """
+    transport = member.transport
     entry_bytes = vector.itemsize * transport.payload_scale
     vector_bytes = round(vector.size * entry_bytes)
     piece_bytes = schedule.max_message_bytes(vector_bytes, transport.max_piece_bytes, transport.min_piece_bytes)
     max_message_entries = max(1, int(piece_bytes // entry_bytes))
-    rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, entry_bytes)
-    payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
+    rank_schedule = build_rank_schedule(schedule, member.rank, vector.size, max_message_entries, entry_bytes)
+    payloads = create_payload_codec(
+        compressor, vector, rank_schedule.pieces if schedule.rounds else (), combine_entries
+    )
     send_lock = _PartialSumsFirstSendLock() if schedule.sends_partial_sums_first else None
-    await _RankScheduleExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
-    payloads.round_sums_like_receiver()
+    await _RankScheduleExecution(member, step, rank_schedule.operations, payloads, send_lock).run()
+    return payloads
 
 
 class _PartialSumsFirstSendLock:
@@ -96,7 +141,7 @@ class _PartialSumsFirstSendLock:
 
 
 class _RankScheduleExecution:
-    """Execution of one rank's sends and receives in one all-reduce.
+    """Execution of one rank's sends and receives in one collective.
 
     Operations are not tasks: the end of one starts those that waited for it. A received message is added and forwarded
     in the same iteration of the event loop. Tasks and futures for every piece would cost more than its sum.
@@ -104,15 +149,15 @@ class _RankScheduleExecution:
 
     def __init__(
         self,
-        transport: Transport,
-        node_names: Sequence[str],
+        member: GroupMember,
         step: int,
         operations: Sequence[RankSendOrReceive],
         payloads: PayloadCodec,
         send_lock: _PartialSumsFirstSendLock | None,
     ) -> None:
-        self._transport = transport
-        self._node_names = node_names
+        self._transport = member.transport
+        self._node_names = member.node_names
+        self._channel = member.channel
         self._step = step
         self._operations = operations
         self._payloads = payloads
@@ -247,4 +292,5 @@ class _RankScheduleExecution:
             self._result.set_exception(error)
 
     def _message_tag(self, operation: RankSendOrReceive) -> MessageTag:
-        return MessageTag(self._step, STAGE_BY_KIND[operation.kind], operation.first_chunk, operation.message_number)
+        kind = STAGE_BY_KIND[operation.kind].in_channel(self._channel)
+        return MessageTag(self._step, kind, operation.first_chunk, operation.message_number)

@@ -4,7 +4,8 @@ Pieces are encoded for sending. Received payloads are added to the vector or cop
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,8 +14,16 @@ from services.compressors import Compressor, IdentityCompressor, bytes_to_vector
 from services.learning.layout import VectorRange
 from services.runtime.transport import Buffer
 from services.schema.arrays import HostArray
+from services.schema.errors import ProtocolError
 
 UNCOMPRESSED = IdentityCompressor()
+# Combines received entries with a rank's own entries, and writes the result into the own ones (second argument).
+CombineEntries: TypeAlias = Callable[[HostArray, HostArray], object]
+
+
+def add_entries(received_entries: HostArray, own_entries: HostArray) -> None:
+    """Add the received entries to a rank's own entries, in place."""
+    np.add(received_entries, own_entries, out=own_entries)
 
 
 class PayloadCodec(ABC):
@@ -50,21 +59,31 @@ class PayloadCodec(ABC):
 
 
 def create_payload_codec(
-    compressor: Compressor, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]
+    compressor: Compressor,
+    payload_vector: HostArray,
+    piece_ranges: Sequence[VectorRange],
+    combine_entries: CombineEntries = add_entries,
 ) -> PayloadCodec:
     """Return a codec that converts pieces of a vector into message payloads and back.
 
-    `payload_vector` has the shape (n,) and is in host memory. `compressor` determines the number format.
+    `payload_vector` has the shape (n,) and is in host memory. `compressor` determines the number format, and
+    `combine_entries` how a received piece and the piece of the vector become one.
     """
     if compressor == UNCOMPRESSED:
-        return UncompressedPayloadCodec(payload_vector, piece_ranges)
-    return CompressedPayloadCodec(compressor, payload_vector, piece_ranges)
+        return UncompressedPayloadCodec(payload_vector, piece_ranges, combine_entries)
+    return CompressedPayloadCodec(compressor, payload_vector, piece_ranges, combine_entries)
 
 
 class UncompressedPayloadCodec(PayloadCodec):
     """Codec that sends the entries of the vector unchanged."""
 
-    def __init__(self, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]) -> None:
+    def __init__(
+        self,
+        payload_vector: HostArray,
+        piece_ranges: Sequence[VectorRange],
+        combine_entries: CombineEntries = add_entries,
+    ) -> None:
+        self._combine_entries = combine_entries
         self._vector = payload_vector
         self._pieces = piece_ranges
         self._totals_to_forward: dict[range, Buffer] = {}  # pieces -> payload of their total, until it is forwarded
@@ -80,9 +99,14 @@ class UncompressedPayloadCodec(PayloadCodec):
 
     def apply_payload_to_vector(self, receive_operation: RankSendOrReceive, received_payload: Buffer) -> None:
         entries = self._view_message_entries(receive_operation)
+        if (size_bytes := memoryview(received_payload).nbytes) != entries.nbytes:
+            raise ProtocolError(
+                f"rank {receive_operation.peer_rank} sent {size_bytes} bytes where {entries.nbytes} were expected; all "
+                "ranks must call the same collective with vectors of the same size and type"
+            )
         received = np.frombuffer(received_payload, entries.dtype)
         if receive_operation.kind == "reduce":
-            np.add(received, entries, out=entries)
+            self._combine_entries(received, entries)
             return
         entries[:] = received
         if receive_operation.is_forwarded:
@@ -104,7 +128,14 @@ class CompressedPayloadCodec(PayloadCodec):
     ranks end with the same bits.
     """
 
-    def __init__(self, compressor: Compressor, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]) -> None:
+    def __init__(
+        self,
+        compressor: Compressor,
+        payload_vector: HostArray,
+        piece_ranges: Sequence[VectorRange],
+        combine_entries: CombineEntries = add_entries,
+    ) -> None:
+        self._combine_entries = combine_entries
         self._compressor = compressor
         self._vector = payload_vector
         self._pieces = piece_ranges
@@ -126,7 +157,7 @@ class CompressedPayloadCodec(PayloadCodec):
             piece_bytes = self._compressor.compressed_size_bytes(piece.size, piece.dtype.name)
             received, unread = unread[:piece_bytes], unread[piece_bytes:]
             if receive_operation.kind == "reduce":
-                np.add(self._decode_payload_of_piece(received, piece), piece, out=piece)
+                self._combine_entries(self._decode_payload_of_piece(received, piece), piece)
             else:
                 piece[:] = self._decode_payload_of_piece(received, piece)
                 self._encoded_totals[piece_number] = received
