@@ -1,0 +1,1 @@
+"""Users' training commands: how a node runs one, and what is measured of it."""

@@ -1,0 +1,27 @@
+"""Measurement and pacing inside a user's process, which trains with `torch.distributed`.
+
+protocol, settings              messages to the node agent; the settings of this process
+activation, import_hooks        installation, when PyTorch is imported
+session                         metering of this process: its step tracker and the receiver of its steps
+step_tracker, step_records      steps, their collectives, exposed and hidden communication
+pacer                           places of the collectives and of the update in a step of declared length
+metered_group, metered_work     process group that records each collective, and its handles
+collective_sizes                the bytes that are counted for each operation
+inner_groups, counting_group    the process group behind it: gloo, Ensayo's collectives, or none in a dry run
+torch_hooks                     marks of forward passes, backward passes and updates
+distributed_hooks               changes to torch.distributed; the error for nccl on a node without GPU
+agent_client, dry_run           receivers of the steps: the node agent; the file of a dry run
+process_exit                    end of the process
+
+A step is everything up to the end of an optimiser's update. Consecutive updates belong to one step, if neither a
+collective nor a backward pass lies between them: two optimisers that are stepped one after the other make one step.
+With gradient accumulation all backward passes before the update belong to the step. A script that steps its optimisers
+after a backward pass each, as a GAN does, makes a step of each. A collective that follows an update belongs to the next
+step; so do an evaluation and its collectives. A step that a gradient scaler skips is part of the next one.
+
+The first step begins with the first forward pass of a module that no collective outside of a forward pass follows
+before the first backward pass. Earlier collectives are those of the start: DDP compares and broadcasts parameters.
+
+Only the process that creates a process group, or updates parameters, is metered: it marks its environment, so that the
+processes that it starts are not. A launcher such as torchrun does neither, so its child is metered.
+"""

@@ -1,0 +1,109 @@
+"""Dry run: the collectives of a script's first steps, and their places in the step, recorded without a network.
+
+The process is rank 0 of a group whose collectives do nothing. The places are shares of the CPU time of the step.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .step_records import CollectiveRecord, StepRecord
+
+UNSTEADY_STEPS = 2  # DDP arranges its buckets anew after step 0, and the first steps allocate memory
+NO_GROUP = "the script created no process group of torch.distributed"
+DESCRIPTION = ("operation", "bytes", "dtype", "group_size", "is_asynchronous")
+
+
+class CpuClock:
+    """CPU time of this process, in seconds, without that of the collectives of a dry run."""
+
+    def __init__(self) -> None:
+        self._excluded_s = 0.0
+
+    def __call__(self) -> float:
+        return time.process_time() - self._excluded_s
+
+    def exclude(self, seconds: float) -> None:
+        """Leave out CPU time that was just used."""
+        self._excluded_s += seconds
+
+
+class DryRun:
+    """Receiver of steps that writes them to a file, and ends the process after a number of steps."""
+
+    def __init__(self, path: Path, steps: int) -> None:
+        self._path, self._step_count = path, steps
+        self._steps: list[StepRecord] = []
+        self.has_process_group = False
+
+    def receive_step(self, step: StepRecord) -> None:
+        """Record a step. The last one of the dry run ends the process with exit code 0."""
+        self._steps.append(step)
+        if len(self._steps) >= self._step_count:
+            self.stop("" if self.has_process_group else NO_GROUP)
+
+    def stop(self, reason: str) -> None:
+        """Write the file and end the process with exit code 0."""
+        self.write(reason)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def write_unfinished(self, script_error: str) -> None:
+        """Write the recorded steps of a script that has ended before the dry run, with its exception, if it had one."""
+        progress = f"after {len(self._steps)} optimiser steps; the dry run needs {self._step_count}"
+        if script_error:
+            self.write(f"the script failed {progress}: {script_error}")
+        else:
+            self.write(f"the script ended {progress}" if self.has_process_group else NO_GROUP)
+
+    def write(self, reason: str) -> None:
+        """Write the file. It is complete unless there is a reason."""
+        first = self._steps[0].start_collectives if self._steps else []
+        result = {
+            "torch": getattr(sys.modules.get("torch"), "__version__", ""),
+            "start_collectives": [_describe(record) for record in first],
+            "steps": [_step_entry(step) for step in self._steps],
+            "profile": _median_profile(self._steps[UNSTEADY_STEPS:]),
+            "complete": not reason,
+            "reason": reason,
+        }
+        temporary = self._path.with_suffix(".partial")
+        temporary.write_text(json.dumps(result), encoding="utf-8")
+        temporary.replace(self._path)
+
+
+def _describe(record: CollectiveRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in DESCRIPTION}
+
+
+def _step_entry(step: StepRecord) -> dict[str, Any]:
+    return {"collectives": [_describe(record) for record in step.collectives], **_profile(step)}
+
+
+def _profile(step: StepRecord) -> dict[str, Any]:
+    cpu_s = max(step.end_s - step.begin_s, 1e-9)
+    return {
+        "launch_shares": [(record.launch_s - step.begin_s) / cpu_s for record in step.collectives],
+        "update_share": (step.update_begin_s - step.begin_s) / cpu_s,
+        "cpu_s": cpu_s,
+    }
+
+
+def _median_profile(steps: Sequence[StepRecord]) -> dict[str, Any] | None:
+    """Return the profile of the steady steps: the median of each number over the steps with the usual collectives."""
+    if not steps:
+        return None
+    usual = statistics.mode(len(step.collectives) for step in reversed(steps))  # of equally frequent ones, the last
+    profiles = [_profile(step) for step in steps if len(step.collectives) == usual]
+    shares = zip(*(profile["launch_shares"] for profile in profiles), strict=True)
+    return {
+        "launch_shares": [statistics.median(values) for values in shares],
+        "update_share": statistics.median(profile["update_share"] for profile in profiles),
+        "cpu_s": statistics.median(profile["cpu_s"] for profile in profiles),
+    }

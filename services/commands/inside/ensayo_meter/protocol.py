@@ -1,0 +1,44 @@
+"""Messages between a metered process and the agent of its node: one JSON object a line.
+
+The process sends `hello`, then one `step` for each step, then `end`; `note` at any time. The agent replies to `hello`
+and to each `step` with one line, which states the compute time of the next step. All times are `time.monotonic()`, in
+seconds.
+
+A step is reported when the next one begins, because only then is it known that no further update belongs to it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+HELLO = "hello"  # pid, torch: the version
+STEP = "step"  # number, from 0, the columns STEP_TIMES, collectives
+END = "end"  # collectives after the last step, parameters_sha256: digest of the parameters, null if unknown
+NOTE = "note"  # text: a problem of the metering; the script goes on
+COMPUTE_S = "compute_s"  # of a reply: wall seconds of compute that the next step must take, or null: as it comes
+
+# `backward_end_s`: return of the last backward pass, null if the script makes none. DDP waits for collectives inside.
+# `exposed_s`: seconds in which the main thread waited for collectives; `hidden_s`: other seconds with one in flight.
+STEP_TIMES = ("begin_s", "backward_end_s", "update_begin_s", "end_s", "exposed_s", "hidden_s")
+
+# launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it is complete,
+# null if it was not yet complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those
+# of the start. For operation and bytes see `collective_sizes`.
+COLLECTIVE_COLUMNS = (
+    "operation",
+    "bytes",
+    "dtype",
+    "group_size",
+    "is_asynchronous",
+    "launch_s",
+    "begin_s",
+    "end_s",
+    "is_foreign",
+)
+MEASURE, DRY_RUN = "measure", "dry_run"  # modes
+GLOO, ENSAYO = "gloo", "ensayo"  # process groups
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
+    """Return the line of a message."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,60 @@
+"""Settings of the metering, which a JSON file states, and the processes that are metered."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .protocol import DRY_RUN, GLOO, MEASURE
+
+SETTINGS_VARIABLE = "ENSAYO_METER"  # path of the file
+PROCESS_VARIABLE = "ENSAYO_METER_PID"  # the metered process; set by that process for its children
+
+
+@dataclass(frozen=True)
+class PaceProfile:
+    """Places of the collectives and of the update in a step, as shares of the step's compute time."""
+
+    launch_shares: tuple[float, ...]
+    update_share: float
+
+    def launch_share(self, index: int) -> float:
+        """Return the place of the step's collective with this index; collectives without a place lie at the update."""
+        return self.launch_shares[index] if index < len(self.launch_shares) else self.update_share
+
+
+@dataclass(frozen=True)
+class MeterSettings:
+    """How this process is metered."""
+
+    mode: str
+    socket: str = ""
+    output: str = ""
+    dry_run_steps: int = 6
+    pace: PaceProfile | None = None
+    process_group: str = GLOO
+    process_group_settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_settings(path: Path) -> MeterSettings:
+    """Return the settings of a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file has no known mode.
+    """
+    values = json.loads(path.read_text(encoding="utf-8"))
+    known = {name: values[name] for name in (field.name for field in fields(MeterSettings)) if name in values}
+    if pace := known.get("pace"):
+        known["pace"] = PaceProfile(tuple(pace["launch_shares"]), pace["update_share"])
+    settings = MeterSettings(**known)
+    if settings.mode not in (MEASURE, DRY_RUN):
+        raise ValueError(f'{path}: mode is "{settings.mode}"; allowed are {MEASURE} and {DRY_RUN}')
+    return settings
+
+
+def may_be_metered() -> bool:
+    """Return whether this process is a rank (RANK is set), and not the child of a metered process."""
+    return "RANK" in os.environ and os.environ.get(PROCESS_VARIABLE) in (None, str(os.getpid()))

@@ -1,0 +1,179 @@
+"""Steps of a training script, recognised by its collectives, backward passes and updates, by the package's rules."""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from .pacer import Pacer
+from .step_records import CollectiveRecord, StepRecord
+from .time_intervals import Interval  # noqa: TC001 - as in other modules, without a block of its own
+
+MAIN_THREAD = threading.main_thread().ident
+
+
+class StepReceiver(Protocol):
+    """Receiver of finished steps."""
+
+    def receive_step(self, step: StepRecord) -> float | None:
+        """Take a finished step; return the compute time of the next one in seconds, or None: not paced."""
+
+
+class StepTracker:
+    """Assigns what a script does to steps, paces it, and hands finished steps to a receiver.
+
+    Only the main thread is paced, and only its waiting counts as exposed communication.
+    """
+
+    def __init__(self, clock: Callable[[], float], pacer: Pacer, receiver: StepReceiver) -> None:
+        self.clock, self._pacer, self._receiver = clock, pacer, receiver
+        self._number = 0
+        self._created_s = clock()
+        self._begin_s: float | None = None  # None before the first step
+        self._first_forward: tuple[float, int] | None = None  # its begin, and the number of collectives before it
+        self._forward_depth = self._backward_depth = 0
+        self._updates_running: list[int] = []  # optimisers, by identity: an optimiser may call another one
+        self._updates_per_step = 1  # as in the last step
+        self._start_collectives: list[CollectiveRecord] = []
+        self._reset_step()
+
+    def _reset_step(self) -> None:
+        self._collectives: list[CollectiveRecord] = []
+        self._waits: list[Interval] = []
+        self._blocked_s = self._blocked_before_update_s = 0.0
+        self._backward_end_s: float | None = None
+        self._update_begin_s: float | None = None
+        self._update_place_s: float | None = None  # of a paced step: until then, the device computes
+        self._end_s = 0.0
+        self._updates = 0
+
+    @property
+    def has_first_step_begun(self) -> bool:
+        """Return whether forward passes need not be marked any more."""
+        return self._begin_s is not None
+
+    @property
+    def collectives(self) -> list[CollectiveRecord]:
+        """Return the collectives of the step that has not ended."""
+        return self._collectives
+
+    # Forward passes, which only mark the begin of the first step.
+
+    def begin_forward(self) -> None:
+        """Mark the begin of a module's forward pass."""
+        if self._forward_depth == 0 and self._first_forward is None:
+            self._first_forward = self.clock(), len(self._collectives)
+        self._forward_depth += 1
+
+    def end_forward(self) -> None:
+        """Mark the end of a module's forward pass."""
+        self._forward_depth -= 1
+
+    def _begin_first_step(self) -> None:
+        self._begin_s, start_count = self._first_forward or (self._created_s, 0)
+        self._start_collectives = self._collectives[:start_count]
+        self._collectives = self._collectives[start_count:]
+        self._waits = [wait for wait in self._waits if wait[0] >= self._begin_s]
+        self._blocked_s = sum(end - begin for begin, end in self._waits)
+
+    # Collectives.
+
+    def launch(self, operation: str, size: int, dtype: str, group_size: int, *, is_async: bool) -> CollectiveRecord:
+        """Record a call of a collective, after a sleep until its place in the step."""
+        self.finish_updated_step()
+        launch_s = begin_s = self.clock()
+        if self._begin_s is not None and _is_main_thread():
+            if self._update_begin_s is None:
+                self._pacer.pace_launch(len(self._collectives), self._begin_s, self._blocked_s)
+            begin_s = self.clock()
+        elif self._forward_depth == 0:
+            self._first_forward = None
+        record = CollectiveRecord(operation, size, dtype, group_size, is_async, launch_s, begin_s)
+        self._collectives.append(record)
+        return record
+
+    def complete(self, record: CollectiveRecord) -> None:
+        """Record that a collective is complete. Any thread may call this."""
+        if record.end_s is None:
+            record.end_s = self.clock()
+            record.is_done = None
+
+    def _complete_done_collectives(self) -> None:
+        """Record the collectives that are complete, though gloo's thread still waits for Python's lock to say so."""
+        for record in self._collectives:
+            is_done = record.is_done  # another thread may remove it
+            if is_done is not None and is_done():
+                self.complete(record)
+
+    def record_wait(self, record: CollectiveRecord, wait_begin_s: float) -> None:
+        """Record that the calling thread has waited for a collective until now."""
+        self.complete(record)
+        record.is_waited_for = True
+        if _is_main_thread():
+            wait = record.begin_s if not record.is_asynchronous else wait_begin_s, self.clock()
+            self._waits.append(wait)
+            self._blocked_s += wait[1] - wait[0]
+
+    # Backward passes and updates.
+
+    def begin_backward(self) -> None:
+        """Mark the begin of a backward pass."""
+        self.finish_updated_step()
+        self._backward_depth += 1
+        if self._begin_s is None:
+            self._first_forward = self._first_forward or (self.clock(), len(self._collectives))
+            self._begin_first_step()
+
+    def end_backward(self) -> None:
+        """Mark the end of a backward pass."""
+        self._backward_depth -= 1
+        if self._backward_depth == 0:
+            self._complete_done_collectives()
+            self._backward_end_s = self.clock()
+
+    def begin_update(self, optimiser: int) -> None:
+        """Mark the begin of an optimiser's update, after a sleep until the place of the update."""
+        if optimiser in self._updates_running:  # its last update has failed
+            del self._updates_running[self._updates_running.index(optimiser) :]
+        self._updates_running.append(optimiser)
+        if self._begin_s is None:
+            self._begin_first_step()
+        if self._update_begin_s is None and self._begin_s is not None:
+            self._update_place_s = self._pacer.pace_update(self._begin_s, self._blocked_s)
+            self._update_begin_s, self._blocked_before_update_s = self.clock(), self._blocked_s
+
+    def end_update(self, optimiser: int) -> None:
+        """Mark the end of an update; sleep until the step's end, after as many updates as the last step had."""
+        if optimiser not in self._updates_running or self._update_begin_s is None:
+            return
+        del self._updates_running[self._updates_running.index(optimiser) :]
+        if self._updates_running:
+            return
+        self._updates += 1
+        if self._updates >= self._updates_per_step:
+            self._pacer.pace_step_end(self._update_begin_s, self._blocked_s - self._blocked_before_update_s)
+        self._end_s = self.clock()
+
+    def finish_updated_step(self) -> None:
+        """Hand the step to the receiver, if it has been updated, because the next step begins."""
+        if self._updates == 0 or self._updates_running or self._begin_s is None or self._update_begin_s is None:
+            return
+        self._complete_done_collectives()
+        step = StepRecord(
+            self._number,
+            self._begin_s,
+            self._backward_end_s,
+            self._update_begin_s,
+            self._end_s,
+            self._start_collectives,
+            self._collectives,
+            self._waits,
+            self._update_place_s,
+        )
+        self._number += 1
+        self._begin_s, self._updates_per_step, self._start_collectives = self._end_s, self._updates, []
+        self._reset_step()
+        self._pacer.compute_s = self._receiver.receive_step(step)
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == MAIN_THREAD
