@@ -6,6 +6,7 @@ strategies, collectives, compressors    how workers exchange gradients and agree
 parameter_server                        synchronisation policies, staleness weights, update rules, placement of shards
 learning                                models, datasets, optimisers, data order
 coordinator, worker, ps_shard, shaper   the node roles
+commands                                training commands of users: how a node runs, measures and paces one
 transport, wire                         messages between nodes: gRPC, TCP, virtual network; generated protobuf code
 runtime                                 clocks, pacing, compute device, run log
 node                                    a node as a process; all nodes of a trial in one process and virtual time

@@ -6,6 +6,7 @@ The runtime also evaluates the model and writes the log of the run.
 import asyncio
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil
 
 import numpy as np
@@ -22,10 +23,11 @@ from services.coordinator.machine import (
     RunStateMachine,
     StartTrainingAction,
 )
+from services.coordinator.step_events import StepEventStarts
 from services.coordinator.switch_machine import AnnounceDecisionAction, LogRuleDecisionAction, StartSwitchAction
 from services.learning.datasets import TrainTestData
 from services.learning.evaluation import evaluate_model
-from services.plan import Plan
+from services.plan import TrainingPlan
 from services.runtime.clock import Clock
 from services.runtime.control import (
     EvaluationPointReport,
@@ -47,7 +49,7 @@ class CoordinatorRuntime:
     Nodes call its public methods, each of which returns the coordinator's reply.
     """
 
-    plan: Plan
+    plan: TrainingPlan
     machine: RunStateMachine
     data: TrainTestData
     clock: Clock
@@ -55,7 +57,6 @@ class CoordinatorRuntime:
     run_finished: asyncio.Event = field(default_factory=asyncio.Event)
     _run_started: asyncio.Event = field(default_factory=asyncio.Event)
     _run_start_s: float = 0.0
-    _event_starts: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number; events that await a step
     _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _point_replies: dict[tuple[str, int], asyncio.Future[StopOrSwitchDecision]] = field(default_factory=dict)
     # Set when a strategy switch starts, and when nodes need not wait for one because none will come.
@@ -81,25 +82,10 @@ class CoordinatorRuntime:
         await self._run_started.wait()
         return self._run_start_s
 
-    def report_step_start(self, step: int) -> None:
-        """Record that a worker begins a step, and start the link events that are due.
-
-        Link events of the scenario are due if they are declared for this step or an earlier one.
-        """
-        for event in self.plan.events:
-            start = self._link_event_start_future(event.number)
-            if event.is_link_event and event.step is not None and event.step <= step and not start.done():
-                start.set_result(self.clock.now())
-                self.log.log_event("event_due", {"number": event.number, "step": step})
-
-    async def await_link_event_start(self, event_number: int) -> float:
-        """Wait until a link event begins that the scenario declares for a training step.
-
-        Return its start time in virtual seconds.
-        """
-        return await asyncio.shield(
-            self._link_event_start_future(event_number)
-        )  # the cancellation of one call must not cancel the calls of other nodes
+    @cached_property
+    def step_events(self) -> StepEventStarts:
+        """Start times of the link events that wait for a training step."""
+        return StepEventStarts(self.plan.events, self.clock, self.log)
 
     async def open_start_gate(self) -> None:
         """Record that the network is set up.
@@ -144,9 +130,6 @@ class CoordinatorRuntime:
         self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         await self._run_machine_actions(self.machine.handle_leave(node_name))
-
-    def _link_event_start_future(self, event_number: int) -> asyncio.Future[float]:
-        return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
     def _get_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
         return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())

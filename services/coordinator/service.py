@@ -24,7 +24,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
         self._runtime = runtime
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.RunStart:  # noqa: N802 - named by the .proto
-        await self._check_caller_certificate(request.node_name, context)
+        await check_caller_certificate(request.node_name, context)
         try:
             start_s = await self._runtime.join(request.node_name, request.plan_sha256)
         except AuthenticationError as error:
@@ -32,16 +32,16 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
         return wire.RunStart(start_s=start_s)
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
-        await self._check_caller_certificate(request.node_name, context)
-        self._runtime.report_step_start(request.step)
+        await check_caller_certificate(request.node_name, context)
+        self._runtime.step_events.report_step_start(request.step)
         return wire.StepAck()
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
-        await self._check_caller_certificate(request.node_name, context)
-        return wire.EventStart(start_s=await self._runtime.await_link_event_start(request.event_number))
+        await check_caller_certificate(request.node_name, context)
+        return wire.EventStart(start_s=await self._runtime.step_events.await_start(request.event_number))
 
     async def ReportEvaluationPoint(self, request: wire.EvaluationPointReport, context: Any) -> wire.RunDecision:  # noqa: N802
-        await self._check_caller_certificate(request.node_name, context)
+        await check_caller_certificate(request.node_name, context)
         report = EvaluationPointReport(
             node_name=request.node_name,
             number=request.number,
@@ -63,13 +63,13 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
         )
 
     async def AwaitStrategySwitch(self, request: wire.WaitRequest, context: Any) -> wire.StrategySwitchCall:  # noqa: N802
-        await self._check_caller_certificate(request.node_name, context)
+        await check_caller_certificate(request.node_name, context)
         return wire.StrategySwitchCall(must_switch_strategy=await self._runtime.await_strategy_switch_start())
 
     async def ReportStrategySwitch(  # noqa: N802 - the name in the proto file
         self, request: wire.StrategySwitchState, context: Any
     ) -> wire.StrategySwitchDecision:
-        await self._check_caller_certificate(request.node_name, context)
+        await check_caller_certificate(request.node_name, context)
         try:
             decision = await self._runtime.report_strategy_switch(_read_strategy_switch_report(request))
         except ProtocolError as error:
@@ -77,24 +77,25 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
         return wire.StrategySwitchDecision(**asdict(decision))
 
     async def AwaitStop(self, request: wire.WaitRequest, context: Any) -> wire.RunDecision:  # noqa: N802
-        await self._check_caller_certificate(request.node_name, context)
+        await check_caller_certificate(request.node_name, context)
         reason = await self._runtime.await_run_stop()
         return wire.RunDecision(stop=True, stop_reason=reason)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
-        await self._check_caller_certificate(request.node_name, context)
+        await check_caller_certificate(request.node_name, context)
         await self._runtime.leave(
             request.node_name, FinalNodeReport(request.parameters, request.version, request.samples)
         )
         return wire.LeaveAck()
 
-    async def _check_caller_certificate(self, node_name: str, context: Any) -> None:
-        """Abort a gRPC call if the caller's TLS certificate is not that of the node `node_name`."""
-        certificates = context.auth_context().get("x509_pem_cert", ())
-        certificate_names = [_certificate_node_name(certificate) for certificate in certificates]
-        if node_name not in certificate_names:
-            message = f"a call with the certificate of {certificate_names} can't be made for node {node_name}"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+
+async def check_caller_certificate(node_name: str, context: Any) -> None:
+    """Abort a gRPC call if the caller's TLS certificate is not that of the node `node_name`."""
+    certificates = context.auth_context().get("x509_pem_cert", ())
+    certificate_names = [_certificate_node_name(certificate) for certificate in certificates]
+    if node_name not in certificate_names:
+        message = f"a call with the certificate of {certificate_names} can't be made for node {node_name}"
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
 def _read_strategy_switch_report(request: wire.StrategySwitchState) -> SwitchStageReport:

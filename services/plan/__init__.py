@@ -1,11 +1,23 @@
 """Planning of a trial: nodes, network addresses, shards and predicted times.
 
-The plan also contains the expected numbers of bytes. `make_plan` returns the `Plan` of one trial. It contains all
-decisions that are possible before a trial starts; later code only reads them.
+The plan also contains the expected numbers of bytes. `make_plan` returns the `Plan` of one trial: a `TrainingPlan` or a
+`CommandPlan`. It contains all decisions that are possible before a trial starts; later code only reads them.
 """
 
-from services.plan.make_plan import make_plan, random_event_horizon_s
+from services.plan.make_plan import make_plan
 from services.plan.node_plan import COORDINATOR, NodePlan, NodeRole
-from services.plan.plan import Plan, PostSwitchPhasePlan
+from services.plan.plan import CommandPlan, Plan, PostSwitchPhasePlan, TrainingPlan, decode_plan
+from services.plan.training_plan import random_event_horizon_s
 
-__all__ = ["COORDINATOR", "NodePlan", "NodeRole", "Plan", "PostSwitchPhasePlan", "make_plan", "random_event_horizon_s"]
+__all__ = [
+    "COORDINATOR",
+    "CommandPlan",
+    "NodePlan",
+    "NodeRole",
+    "Plan",
+    "PostSwitchPhasePlan",
+    "TrainingPlan",
+    "decode_plan",
+    "make_plan",
+    "random_event_horizon_s",
+]

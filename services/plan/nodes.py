@@ -4,13 +4,11 @@ They are planned from the cluster that the scenario declares.
 """
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
 from services.cluster.network import AccessLink, Network, build_network
 from services.collectives import NetworkAndModelSizes
-from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.runtime.device import GpuMemoryShare
 from services.scenario.run_settings import EngineName
@@ -63,7 +61,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
         role="worker",
         rank=rank,
         addresses=addresses,
-        device="cpu" if worker.device == "auto" and not scenario.workload.model.computes_on_gpu else worker.device,
+        device="cpu" if worker.device == "auto" and not scenario.workload.computes_on_gpu else worker.device,
         gpu_memory=_share_gpu_memory(scenario, rank, engine),
         throughput=compute_speed.samples_per_s if compute_speed else None,
         throughput_derivation=compute_speed.derivation if compute_speed else "",
@@ -111,7 +109,7 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
 def get_auto_collective_sizes(
     scenario: Scenario,
     node_plans: Sequence[NodePlan],
-    parameter_layout: ParameterLayout,
+    array_sizes: tuple[int, ...],
     vector_entry_bytes: float,
     cost_model: CostModel,
 ) -> NetworkAndModelSizes:
@@ -125,7 +123,7 @@ def get_auto_collective_sizes(
     groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(node_plans))
     return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
-        array_sizes=tuple(prod(shape) for _, shape in parameter_layout.arrays),
+        array_sizes=array_sizes,
         entry_bytes=vector_entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),
     )

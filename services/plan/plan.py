@@ -4,9 +4,12 @@ Nodes, engines and checks read the plan.
 """
 
 import hashlib
-from typing import Literal
+import platform
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from services.cluster.events import PlannedEvent
 from services.cluster.links.fluid_link import choose_message_bytes
@@ -25,12 +28,14 @@ from services.learning.partitions import AnyPartition, IidPartition
 from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
+from services.scenario.command_profile import StepProfile
+from services.scenario.command_workload import CommandWorkload
 from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import PlannedPayload
 from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
-from services.strategies import AnyStrategy
+from services.strategies import AnyStrategy, CommandStrategy
 from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
@@ -52,12 +57,13 @@ class PostSwitchPhasePlan(FrozenRecord):
     model_transfer_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
 
 
-class Plan(FrozenRecord):
+class Plan(FrozenRecord, ABC):
     """Plan of one trial: all decisions made before its start.
 
-    All nodes of the trial read the same plan.
+    All nodes of the trial read the same plan. `TrainingPlan` and `CommandPlan` add what the workers run.
     """
 
+    workload_kind: Literal["training", "command"]
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder
     label: str  # of the strategy
@@ -68,32 +74,15 @@ class Plan(FrozenRecord):
     labels: dict[str, str | int | float]  # name of a sweep axis -> value, and always "workers"
     question: str = ""  # of the scenario, for the report
 
-    dataset: AnyPlannedDataset
-    model: AnyModel
-    optimiser: AnyOptimiser  # with the learning rate of the first training phase
-    workload_optimiser: AnyOptimiser  # as declared; the strategy may scale its learning rate
-    rate_schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
-    clip_norm: float | None = None  # largest norm of the gradient of an update
-    batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
     strategy: AnyStrategy
     precision: Literal["fp32", "fp64"]
     batch: int  # samples per step over all workers
-    epochs: int  # training budget
     target: QualityTarget | None
     stop_at_target: bool
-    train_samples: int
-    eval_samples: int
-    steps_per_epoch: int
-    evaluate_every: int  # training samples between two evaluations
-    steps: int  # of the whole budget
-    parameters: int  # entries of the parameter vector
-    vector_bytes: int  # size of the parameter vector on the wire: the declared size if there is one
+    steps: int  # of the whole budget; 0: unknown
+    parameters: int  # entries of the vector that is exchanged in a step
+    vector_bytes: int  # size of this vector on the wire: the declared size if there is one
     payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
-
-    order: AnyEpochOrder = ShuffledOrder()  # of the training samples within an epoch
-    partition: AnyPartition = IidPartition()  # of the training samples over the workers
-    part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
-    class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
 
     workers: int  # number of workers
     servers: int  # number of dedicated servers
@@ -131,35 +120,28 @@ class Plan(FrozenRecord):
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
+    @abstractmethod
+    def sample_budget(self) -> int:
+        """Number of samples of the whole training; 0 if it is not known before the end."""
+
+    @property
+    @abstractmethod
+    def code_folders(self) -> tuple[Path, ...]:
+        """Folders with copies of the user's code that the trial runs, or that has made its data."""
+
+    @abstractmethod
+    def host_folders(self, role: NodeRole) -> tuple[Path, ...]:
+        """Return the folders of the host that nodes with this role read: data, code and packages."""
+
+    @property
+    @abstractmethod
+    def host_python(self) -> str | None:
+        """Minor version of Python whose packages nodes import from the host, such as 3.11; None if they import none."""
+
+    @property
     def needs_gpu(self) -> bool:
         """Whether a worker of the trial declares `device: cuda`."""
         return any(node.device == "cuda" for node in self.nodes)
-
-    @property
-    def data_order(self) -> DataOrder:
-        """Order in which training samples are drawn, by step and rank."""
-        return DataOrder(
-            samples=self.train_samples,
-            batch=self.batch,
-            seed=self.seed,
-            epoch_order=self.order,
-            part_sizes=self.part_sizes,
-        )
-
-    @property
-    def sample_budget(self) -> int:
-        """Number of samples in all epochs of the training budget."""
-        return self.epochs * self.train_samples
-
-    def make_parameter_updater(self, phase_optimiser: AnyOptimiser) -> ParameterUpdater:
-        """Return the updater of the parameters in a training phase with the optimiser `phase_optimiser`."""
-        arrays = self.model.parameter_layout(learning_task_of(self.dataset).task).array_ranges
-        return ParameterUpdater(phase_optimiser, self.rate_schedule, self.sample_budget, self.clip_norm, arrays)
-
-    @property
-    def evaluation_schedule(self) -> EvaluationSchedule:
-        """Steps after which the quality of the model is evaluated."""
-        return EvaluationSchedule(order=self.data_order, epochs=self.epochs, samples_between=self.evaluate_every)
 
     @property
     def dtype(self) -> str:
@@ -246,3 +228,120 @@ class Plan(FrozenRecord):
     def node_plans_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
         """Return the plans of all nodes with the role `role`, such as all workers, by rank."""
         return tuple(node for node in self.nodes if node.role == role)
+
+
+class TrainingPlan(Plan):
+    """Plan of a trial in which the workers train a model of Ensayo or of the user under a strategy."""
+
+    workload_kind: Literal["training"] = "training"
+    dataset: AnyPlannedDataset
+    model: AnyModel
+    optimiser: AnyOptimiser  # with the learning rate of the first training phase
+    workload_optimiser: AnyOptimiser  # as declared; the strategy may scale its learning rate
+    rate_schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
+    clip_norm: float | None = None  # largest norm of the gradient of an update
+    batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
+    epochs: int  # training budget
+    train_samples: int
+    eval_samples: int
+    steps_per_epoch: int
+    evaluate_every: int  # training samples between two evaluations
+    order: AnyEpochOrder = ShuffledOrder()  # of the training samples within an epoch
+    partition: AnyPartition = IidPartition()  # of the training samples over the workers
+    part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
+    class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
+
+    @property
+    def data_order(self) -> DataOrder:
+        """Order in which training samples are drawn, by step and rank."""
+        return DataOrder(
+            samples=self.train_samples,
+            batch=self.batch,
+            seed=self.seed,
+            epoch_order=self.order,
+            part_sizes=self.part_sizes,
+        )
+
+    @property
+    def sample_budget(self) -> int:
+        """Number of samples in all epochs of the training budget."""
+        return self.epochs * self.train_samples
+
+    @property
+    def code_folders(self) -> tuple[Path, ...]:
+        folders = (self.model.folders_on_nodes.code, self.dataset.code_folder)
+        return tuple(folder for folder in folders if folder is not None)
+
+    def host_folders(self, role: NodeRole) -> tuple[Path, ...]:
+        data = None if role == "ps_shard" else self.dataset.folder_on_nodes  # only the other roles read samples
+        return tuple(folder for folder in (data, *self.model.folders_on_nodes) if folder is not None)
+
+    @property
+    def host_python(self) -> str | None:
+        has_packages = self.model.folders_on_nodes.packages is not None
+        return ".".join(platform.python_version_tuple()[:2]) if has_packages else None
+
+    def make_parameter_updater(self, phase_optimiser: AnyOptimiser) -> ParameterUpdater:
+        """Return the updater of the parameters in a training phase with the optimiser `phase_optimiser`."""
+        arrays = self.model.parameter_layout(learning_task_of(self.dataset).task).array_ranges
+        return ParameterUpdater(phase_optimiser, self.rate_schedule, self.sample_budget, self.clip_norm, arrays)
+
+    @property
+    def evaluation_schedule(self) -> EvaluationSchedule:
+        """Steps after which the quality of the model is evaluated."""
+        return EvaluationSchedule(order=self.data_order, epochs=self.epochs, samples_between=self.evaluate_every)
+
+
+class CommandPlan(Plan):
+    """Plan of a trial in which each worker runs a process of the user's training command."""
+
+    workload_kind: Literal["command"] = "command"
+    command: tuple[str, ...]  # with all variables replaced
+    workload: CommandWorkload
+    profile: StepProfile | None  # of a step, from a dry run; None: it is not known
+    no_profile_reason: str = ""
+    collective_s: tuple[float, ...] = ()  # predicted virtual seconds of each collective of the profile
+    racks: tuple[tuple[int, ...], ...] = ()  # ranks of workers that are near each other
+
+    @property
+    def sample_budget(self) -> int:
+        return 0
+
+    @property
+    def code_folders(self) -> tuple[Path, ...]:
+        return () if self.workload.code is None else (Path(self.workload.code),)
+
+    def host_folders(self, role: NodeRole) -> tuple[Path, ...]:
+        if role != "worker":
+            return ()
+        packages = self.workload.interpreter.packages if self.workload.interpreter else ()
+        return (Path(self.workload.folder), *map(Path, packages))
+
+    @property
+    def host_python(self) -> str | None:
+        return self.workload.interpreter.minor_version if self.workload.interpreter else None
+
+    @property
+    def process_group(self) -> Literal["gloo", "ensayo"]:
+        """What runs the collectives of the command."""
+        return self.strategy.process_group if isinstance(self.strategy, CommandStrategy) else "gloo"
+
+    def step_compute_s(self, node: NodePlan) -> float | None:
+        """Return the declared compute time of a step of a worker in virtual seconds, without its variation.
+
+        Return None if the worker computes as fast as the host.
+        """
+        return self.workload.batch_per_worker / node.throughput if node.throughput else None
+
+
+AnyPlan: TypeAlias = Annotated[TrainingPlan | CommandPlan, Field(discriminator="workload_kind")]
+_ANY_PLAN: TypeAdapter[TrainingPlan | CommandPlan] = TypeAdapter(AnyPlan)
+
+
+def decode_plan(plan_json: bytes | str) -> TrainingPlan | CommandPlan:
+    """Return the plan that a JSON text describes.
+
+    Raises:
+        pydantic.ValidationError: the text is no plan.
+    """
+    return _ANY_PLAN.validate_json(plan_json)

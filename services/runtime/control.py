@@ -92,11 +92,8 @@ class StrategySwitchDecision:
     updates: int = 0
 
 
-class CoordinatorClient(ABC):
-    """Base class of clients with which a node calls the coordinator.
-
-    Some calls return only when the run ends.
-    """
+class RunEventClient(ABC):
+    """Base class of clients with which a node joins a run, and starts the scenario's events that wait for a step."""
 
     @abstractmethod
     async def join(self) -> float:
@@ -115,6 +112,13 @@ class CoordinatorClient(ABC):
 
         Return the event's start time in virtual seconds.
         """
+
+
+class CoordinatorClient(RunEventClient):
+    """Base class of clients with which a node of a training calls the coordinator.
+
+    Some calls return only when the run ends.
+    """
 
     @abstractmethod
     async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:

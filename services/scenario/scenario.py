@@ -12,6 +12,7 @@ from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
 from services.cluster.compute_speed import ComputeSpeed
 from services.cluster.events import AnyDeclaredEvent, restrict_events_to_nodes
 from services.scenario.checked_study import CheckedStudy
+from services.scenario.command_workload import CommandWorkload
 from services.scenario.published_curves import PublishedCurve
 from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.scenario_conflicts import raise_scenario_conflicts
@@ -40,14 +41,17 @@ Dilation: TypeAlias = Annotated[  # discriminated by type, so that the error of 
     Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
 ]
 
-BASELINE_STRATEGIES = {"none": {"kind": "none"}}  # label -> strategy
+# Kind of the workload -> label -> strategy of the baseline.
+BASELINE_STRATEGIES = {"training": {"none": {"kind": "none"}}, "command": {"none": {"kind": "command"}}}
+
+AnyWorkload: TypeAlias = Annotated[Workload | CommandWorkload, Field(discriminator="kind")]
 
 
 class Scenario(FrozenRecord):
     """One experiment: a workload on an emulated cluster, trained under several strategies."""
 
     name: Label = Field(description="name of the scenario; equal to that of its file")
-    workload: Workload
+    workload: AnyWorkload
     cluster: Cluster = Cluster()
     strategies: dict[Label, AnyStrategy] = Field(
         min_length=1,
@@ -82,6 +86,11 @@ class Scenario(FrozenRecord):
         description="what happens on a host without a usable GPU to trials with workers of device: cuda. fail: these "
         "trials fail; skip: they do not run, and the report says so",
     )
+    missing_packages: Literal["fail", "skip"] = Field(
+        "fail",
+        description="what happens on a host without the packages that workload.requires names. fail: the run is "
+        "rejected before anything starts; skip: trials that need them do not run, and the report says so",
+    )
     strict: bool = Field(default=False, description="whether to reject a trial with a property that cannot be enforced")
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
@@ -104,7 +113,7 @@ class Scenario(FrozenRecord):
         Raises:
             pydantic.ValidationError: the document is not a valid scenario; values are not converted to other types.
         """
-        return cls.model_validate_json(json.dumps(document), strict=True)
+        return cls.model_validate_json(json.dumps(add_default_kinds(document)), strict=True)
 
     def encode(self) -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with all defaults.
@@ -112,6 +121,17 @@ class Scenario(FrozenRecord):
         Quantities are strings with units.
         """
         return self.model_dump(mode="json")
+
+    @property
+    def training_workload(self) -> Workload:
+        """Workload of a scenario that trains a model.
+
+        Raises:
+            TypeError: the scenario runs a command; callers check this before.
+        """
+        if isinstance(self.workload, CommandWorkload):
+            raise TypeError(f"scenario {self.name} runs a command and has no model")
+        return self.workload
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank."""
@@ -186,7 +206,7 @@ class Scenario(FrozenRecord):
         """
         document = self.encode()
         if identity.label is None:
-            strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
+            strategies, workers, servers = BASELINE_STRATEGIES[self.workload.kind], 1, 0
         else:
             strategies = {identity.label: document["strategies"].get(identity.label)}
             workers, servers = self.cluster.workers, self.strategies[identity.label].training_phases().server_count
@@ -218,6 +238,14 @@ class Scenario(FrozenRecord):
     def _reject_field_conflicts(self) -> Self:
         raise_scenario_conflicts(self)
         return self
+
+
+def add_default_kinds(document: ScenarioDocument) -> ScenarioDocument:
+    """Return a document with the kind of the workload, `training` if it leaves it out."""
+    workload = document.get("workload") if isinstance(document, dict) else None
+    if not isinstance(workload, dict):
+        return document
+    return document | {"workload": {"kind": "training"} | workload}
 
 
 class TrialIdentity(FrozenRecord):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import LinkChange, event_conflicts
-from services.scenario.learning_task import learning_task_of
+from services.scenario.command_conflicts import find_command_conflicts
 from services.scenario.published_curves import unknown_label_conflicts
 from services.scenario.sweep import WORKERS_KEY_PATH, is_positive_int, unsweepable_key_reason
+from services.scenario.training_conflicts import find_training_size_conflicts, find_unswept_conflicts
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
-from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
-from services.schema.units import Duration, Operations
-from services.strategies import ScenarioSizes
+from services.schema.limits import MAX_SERVERS, MAX_TRIALS, MAX_WORKERS
 
 if TYPE_CHECKING:
     from services.scenario.scenario import Scenario
@@ -30,10 +29,13 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
     raise_conflicts((*_find_sweep_item_conflicts(scenario), *_find_unknown_name_conflicts(scenario)))
     if scenario.sweep:
         return
-    raise_conflicts(_find_training_size_conflicts(scenario))  # before strategies compute anything for each step
-    partition_conflicts = scenario.workload.find_partition_conflicts(scenario.cluster.workers)
+    if scenario.workload.kind == "command":
+        raise_conflicts((*find_command_conflicts(scenario), *_find_rate_change_conflicts(scenario)))
+        return
+    raise_conflicts(find_training_size_conflicts(scenario))  # before strategies compute anything for each step
+    partition_conflicts = scenario.training_workload.find_partition_conflicts(scenario.cluster.workers)
     raise_conflicts(prepend_parent_key("workload", partition_conflicts))
-    raise_conflicts(_find_unswept_conflicts(scenario))
+    raise_conflicts((*find_unswept_conflicts(scenario), *_find_rate_change_conflicts(scenario)))
 
 
 def _find_trial_count_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
@@ -88,91 +90,6 @@ def _swept_server_counts(scenario: "Scenario") -> Iterator[int]:
             yield from _swept_node_counts(scenario, f"strategies.{label}{phase}.servers")
 
 
-def _find_training_size_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if a trial has more training steps, or the model more parameters, than allowed."""
-    layout = scenario.workload.model.parameter_layout(learning_task_of(scenario.workload.dataset).task)
-    if (parameters := layout.parameter_count) > MAX_PARAMETERS:
-        message = f"the model has {parameters:,} parameters; at most {MAX_PARAMETERS:,} are allowed"
-        yield KeyConflict(("workload", "model"), message)
-    steps_per_epoch = scenario.workload.steps_per_epoch(scenario.cluster.workers)
-    if scenario.workload.epochs * steps_per_epoch > MAX_STEPS:
-        message = (
-            f"{scenario.workload.epochs:,} epochs of {steps_per_epoch:,} steps are more than {MAX_STEPS:,} steps; "
-            f"at most {MAX_STEPS // steps_per_epoch:,} epochs are allowed with this batch"
-        )
-        yield KeyConflict(("workload", "epochs"), message)
-
-
-def _find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield the conflicts between keys of a scenario without a sweep.
-
-    These conflicts can be checked only if each key has a single value.
-    """
-    workers = scenario.cluster.workers
-    for label, strategy in scenario.strategies.items():
-        conflicts = strategy.find_scenario_conflicts(_collect_scenario_sizes(scenario))
-        yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
-    schedule_conflicts = scenario.workload.schedule.find_budget_conflicts(scenario.workload.training_budget(workers))
-    yield from prepend_parent_key("workload", prepend_parent_key("schedule", schedule_conflicts))
-    if scenario.workload.global_batch_size(workers) < workers:
-        message = (
-            f"batch ({scenario.workload.batch}) is smaller than the number of workers ({workers}); use a batch of at "
-            f"least {workers}, or fewer workers"
-        )
-        yield KeyConflict(("workload", "batch"), message)
-    yield from _find_evaluation_frequency_conflicts(scenario)
-    yield from _find_promoted_worker_conflicts(scenario)
-    yield from _find_rate_change_conflicts(scenario)
-    yield from _find_missing_throughput_conflicts(scenario)
-    yield from _find_operations_conflicts(scenario)
-    yield from _find_slow_worker_conflicts(scenario)
-    yield from _find_late_event_conflicts(scenario)
-    yield from _find_unused_gpu_conflicts(scenario)
-    yield from _find_memory_conflicts(scenario)
-    yield from _find_payload_conflicts(scenario)
-
-
-def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if a step would complete several evaluation points; the schedule has one per step."""
-    every, batch = scenario.workload.evaluate_every, scenario.workload.global_batch_size(scenario.cluster.workers)
-    if every is not None and every < batch:
-        message = (
-            f"evaluate_every ({every} samples) is smaller than the global batch ({batch} samples), but an "
-            f"evaluation follows a whole step; use at least {batch}"
-        )
-        yield KeyConflict(("workload", "evaluate_every"), message)
-
-
-def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
-    workers, workload = scenario.cluster.workers, scenario.workload
-    layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
-    schedule = workload.evaluation_schedule(workers)
-    return ScenarioSizes(
-        workers=workers,
-        steps=workload.total_steps(workers),
-        steps_per_epoch=workload.steps_per_epoch(workers),
-        evaluations=schedule.evaluation_count,
-        steps_between_evaluations=schedule.steps_between,
-        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
-        has_link_rates=scenario.cluster.has_link_rate_limits,
-        whole_vector_need=workload.whole_vector_need,
-    )
-
-
-def _find_promoted_worker_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if workers own samples that are not used after a switch, because the workers then serve."""
-    if not scenario.workload.summarise_parts(scenario.cluster.workers).sizes:
-        return
-    for label, strategy in scenario.strategies.items():
-        switch = strategy.training_phases().switch
-        if switch and 0 in (shares := switch.batch_shares_after_switch(scenario.cluster.workers)):
-            message = (
-                f"strategy {label} turns worker-{shares.index(0)} into a server, so that the samples which it owns "
-                f"would not be used after the switch; use partition iid, or another placement in strategies.{label}"
-            )
-            yield KeyConflict(("workload", "partition"), message)
-
-
 def _find_rate_change_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every event that changes the rate of a link without a declared rate."""
     for k, event in enumerate(scenario.events):
@@ -183,112 +100,3 @@ def _find_rate_change_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             if unshaped:
                 message = f"{unshaped[0]} has no declared {key} that the event could change; declare one in cluster"
                 yield KeyConflict(("events", k, key), message)
-
-
-def _find_missing_throughput_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict for every random event if a worker has no declared throughput.
-
-    Random events need a predicted duration of the trial, which needs the throughput of every worker.
-    """
-    unpaced = scenario.workers_without_throughput
-    for k, event in enumerate(scenario.events):
-        if unpaced and event.at.random is not None:
-            message = (
-                f"random events need a predicted duration, and {unpaced[0]} has no throughput to predict it from; "
-                "declare a throughput or utilisation for every worker, or use time, step or share instead of random"
-            )
-            yield KeyConflict(("events", k, "at", "random"), message)
-
-
-def _find_operations_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if operations per sample are missing for a utilisation, or have no effect."""
-    ranks = [rank for rank in range(scenario.cluster.workers) if scenario.worker_spec(rank).utilisation is not None]
-    if ranks and scenario.workload.sample_operations is None:
-        workload = scenario.workload
-        subject = f"payload {workload.payload}" if workload.payload else f"model {workload.model.kind}"
-        message = (
-            f"worker-{ranks[0]} declares a utilisation, but the operations per sample of {subject} are not known; add "
-            f"for example flops_per_sample: {Operations.example}, or declare a throughput instead of the utilisation"
-        )
-        yield KeyConflict(("workload", "flops_per_sample"), message)
-    if scenario.workload.flops_per_sample is not None and not ranks:
-        message = (
-            "flops_per_sample has no effect, since no worker declares a utilisation; remove it, or add for example "
-            "utilisation: 0.4 and profile: h100 to cluster.worker"
-        )
-        yield KeyConflict(("workload", "flops_per_sample"), message)
-
-
-def _find_slow_worker_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if a step of a worker takes longer than the longest duration allowed in a scenario.
-
-    A clock that counts such times in seconds cannot represent the milliseconds of a message.
-    """
-    workers = scenario.cluster.workers
-    order = scenario.workload.data_order(workers, scenario.seed)
-    for rank, samples in enumerate(order.share_sizes(0, (1,) * workers)):
-        speed = scenario.worker_compute_speed(rank)
-        if speed and samples > Duration(Duration.largest) * speed.samples_per_s:
-            key = "throughput" if scenario.worker_spec(rank).throughput else "utilisation"
-            message = (
-                f"worker-{rank} computes {speed.samples_per_s:.3g} samples/s, so that its {samples:g} samples of a "
-                f"step take more than {Duration.largest}; declare a higher {key} or speed"
-            )
-            yield KeyConflict(("cluster", "worker", key), message)
-            return
-
-
-def _find_late_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict for every event that is declared at a step after the last training step."""
-    steps = scenario.workload.total_steps(scenario.cluster.workers)
-    for k, event in enumerate(scenario.events):
-        if event.at.step is not None and event.at.step >= steps:
-            message = (
-                f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}; use one of "
-                "these, or declare more epochs"
-            )
-            yield KeyConflict(("events", k, "at", "step"), message)
-
-
-def _find_unused_gpu_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if a worker must compute on a GPU, and the model does not accept its arrays."""
-    ranks = [rank for rank in range(scenario.cluster.workers) if scenario.worker_spec(rank).device == "cuda"]
-    if ranks and not scenario.workload.model.computes_on_gpu:
-        message = (
-            f"worker-{ranks[0]} declares device: cuda, but models of kind {scenario.workload.model.kind} compute on "
-            "the CPU; write device: cpu"
-        )
-        yield KeyConflict(("cluster", "worker", "device"), message)
-
-
-def _find_memory_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if the container of a node has less memory than the packages of the model take."""
-    model = scenario.workload.model
-    worker_memory = min(scenario.worker_spec(rank).memory for rank in range(scenario.cluster.workers))
-    for role, memory in (("worker", worker_memory), ("server", scenario.cluster.server.memory)):
-        if memory < model.min_node_memory_bytes:
-            message = (
-                f"a node that computes with a model of kind {model.kind} needs at least "
-                f"{model.min_node_memory_bytes >> 20}MiB, more than {memory}; write for example memory: 512MiB"
-            )
-            yield KeyConflict(("cluster", role, "memory"), message)
-
-
-def _find_payload_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict if messages of the declared size would cross a link without a rate.
-
-    Only containers send as many bytes as are declared. Elsewhere, such messages would take no time.
-    """
-    if scenario.workload.payload is None:
-        return
-    servers = max(strategy.training_phases().server_count for strategy in scenario.strategies.values())
-    for name in cluster_node_names(scenario.cluster.workers, servers):
-        link = scenario.cluster.access_link(name)
-        for key, rate in (("uplink", link.uplink), ("downlink", link.downlink)):
-            if rate is None and scenario.cluster.workers + servers > 1:
-                message = (
-                    f"{name} has no declared {key}, so messages as large as those of {scenario.workload.payload} would "
-                    f"take no time; declare uplink and downlink of workers and servers in cluster"
-                )
-                yield KeyConflict(("workload", "payload"), message)
-                return

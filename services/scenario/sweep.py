@@ -19,7 +19,11 @@ SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, 
 WORKERS_KEY_PATH = "cluster.workers"
 KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
 RUN_KEY_PATHS = ("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published", "claims")
-HOST_KEY_PATHS = ("transport", "missing_gpu")  # choices for this host, which are no properties of the cluster
+HOST_KEY_PATHS = (
+    "transport",
+    "missing_gpu",
+    "missing_packages",
+)  # choices for this host, which are no properties of the cluster
 UNSWEEPABLE_KEY_REASONS = dict.fromkeys(RUN_KEY_PATHS, "it applies to the whole run") | dict.fromkeys(
     HOST_KEY_PATHS, "it is a choice for this host"
 )

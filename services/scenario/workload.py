@@ -52,6 +52,7 @@ class BatchScaling(FrozenRecord):
 class Workload(FrozenRecord):
     """Training workload: dataset, model, optimiser, learning-rate schedule, batch size and training budget."""
 
+    kind: Literal["training"] = "training"
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
@@ -141,6 +142,11 @@ class Workload(FrozenRecord):
         task = learning_task_of(self.dataset).task
         operations = self.model.training_flops(task)
         return SampleOperations(operations, f"computed for model {self.model.kind}") if operations else None
+
+    @property
+    def computes_on_gpu(self) -> bool:
+        """Whether workers can compute on a GPU."""
+        return self.model.computes_on_gpu
 
     @cached_property
     def planned_payload(self) -> PlannedPayload | None:

@@ -51,6 +51,10 @@ class ProtocolError(EnsayoError):
     """
 
 
+class CommandFailed(EnsayoError):
+    """Error because the training command of the user can't be started, or has ended with an error."""
+
+
 def os_error_cause(error: OSError) -> str:
     """Return the cause of an operating system error, such as "Permission denied", without its number and path."""
     return error.strerror or str(error)

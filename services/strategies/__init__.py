@@ -2,7 +2,8 @@
 
 `base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce` and
 `LocalSgd` have no servers. `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their
-workers use `push_pull`. `switching` has the strategies with two training phases. `AnyStrategy` is the registry: the
+workers use `push_pull`. `switching` has the strategies with two training phases. `CommandStrategy` is for training
+commands of the user. `AnyStrategy` is the registry: the
 kinds that a scenario may name.
 """
 
@@ -21,6 +22,7 @@ from services.strategies.base import (
     WorkerAlgorithm,
     WorkerContext,
 )
+from services.strategies.command import CommandStrategy
 from services.strategies.easgd import Easgd
 from services.strategies.local_sgd import LocalSgd
 from services.strategies.parameter_server import ParameterServer
@@ -29,13 +31,14 @@ from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
 AnyStrategy: TypeAlias = Annotated[
-    SingleWorker | AllReduce | LocalSgd | ParameterServer | Easgd | StrategySwitch | SyncSwitch,
+    SingleWorker | AllReduce | LocalSgd | ParameterServer | Easgd | StrategySwitch | SyncSwitch | CommandStrategy,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
     "AllReduce",
     "AnyStrategy",
+    "CommandStrategy",
     "Easgd",
     "Gradient",
     "LocalSgd",

@@ -24,41 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"5\n\x0bJoinRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x1b\n\x08RunStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"-\n\nStepReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\t\n\x07StepAck\"7\n\x0c\x45ventRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x14\n\x0c\x65vent_number\x18\x02 \x01(\r\"\x1d\n\nEventStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"\xb1\x01\n\x15\x45valuationPointReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\"N\n\x0bRunDecision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x02 \x01(\t\x12\x1c\n\x14must_switch_strategy\x18\x03 \x01(\x08\" \n\x0bWaitRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"2\n\x12StrategySwitchCall\x12\x1c\n\x14must_switch_strategy\x18\x01 \x01(\x08\"\xd0\x01\n\x13StrategySwitchState\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x11\n\tnext_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x16\n\x0eparams_digests\x18\x07 \x03(\t\x12\x15\n\rstate_digests\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x11\n\tis_server\x18\n \x01(\x08\"\x85\x01\n\x16StrategySwitchDecision\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x62ort_reason\x18\x02 \x01(\t\x12\x12\n\nfirst_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"W\n\x0cLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\n\n\x08LeaveAck2\xc5\x04\n\x07\x43ontrol\x12\x37\n\x04Join\x12\x18.ensayo.wire.JoinRequest\x1a\x15.ensayo.wire.RunStart\x12;\n\nReportStep\x12\x17.ensayo.wire.StepReport\x1a\x14.ensayo.wire.StepAck\x12@\n\nAwaitEvent\x12\x19.ensayo.wire.EventRequest\x1a\x17.ensayo.wire.EventStart\x12U\n\x15ReportEvaluationPoint\x12\".ensayo.wire.EvaluationPointReport\x1a\x18.ensayo.wire.RunDecision\x12P\n\x13\x41waitStrategySwitch\x12\x18.ensayo.wire.WaitRequest\x1a\x1f.ensayo.wire.StrategySwitchCall\x12]\n\x14ReportStrategySwitch\x12 .ensayo.wire.StrategySwitchState\x1a#.ensayo.wire.StrategySwitchDecision\x12?\n\tAwaitStop\x12\x18.ensayo.wire.WaitRequest\x1a\x18.ensayo.wire.RunDecision\x12\x39\n\x05Leave\x12\x19.ensayo.wire.LeaveRequest\x1a\x15.ensayo.wire.LeaveAckb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"\xa8\x01\n\rMetricsReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0f\n\x07samples\x18\x03 \x01(\x04\x12\x36\n\x06values\x18\x04 \x03(\x0b\x32&.ensayo.wire.MetricsReport.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\">\n\nCommandEnd\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x0f\n\x07samples\x18\x03 \x01(\x04\"5\n\x0bJoinRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x1b\n\x08RunStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"-\n\nStepReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\t\n\x07StepAck\"7\n\x0c\x45ventRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x14\n\x0c\x65vent_number\x18\x02 \x01(\r\"\x1d\n\nEventStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"\xb1\x01\n\x15\x45valuationPointReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\"N\n\x0bRunDecision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x02 \x01(\t\x12\x1c\n\x14must_switch_strategy\x18\x03 \x01(\x08\" \n\x0bWaitRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"2\n\x12StrategySwitchCall\x12\x1c\n\x14must_switch_strategy\x18\x01 \x01(\x08\"\xd0\x01\n\x13StrategySwitchState\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x11\n\tnext_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x16\n\x0eparams_digests\x18\x07 \x03(\t\x12\x15\n\rstate_digests\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x11\n\tis_server\x18\n \x01(\x08\"\x85\x01\n\x16StrategySwitchDecision\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x62ort_reason\x18\x02 \x01(\t\x12\x12\n\nfirst_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"W\n\x0cLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\n\n\x08LeaveAck2\xc5\x04\n\x07\x43ontrol\x12\x37\n\x04Join\x12\x18.ensayo.wire.JoinRequest\x1a\x15.ensayo.wire.RunStart\x12;\n\nReportStep\x12\x17.ensayo.wire.StepReport\x1a\x14.ensayo.wire.StepAck\x12@\n\nAwaitEvent\x12\x19.ensayo.wire.EventRequest\x1a\x17.ensayo.wire.EventStart\x12U\n\x15ReportEvaluationPoint\x12\".ensayo.wire.EvaluationPointReport\x1a\x18.ensayo.wire.RunDecision\x12P\n\x13\x41waitStrategySwitch\x12\x18.ensayo.wire.WaitRequest\x1a\x1f.ensayo.wire.StrategySwitchCall\x12]\n\x14ReportStrategySwitch\x12 .ensayo.wire.StrategySwitchState\x1a#.ensayo.wire.StrategySwitchDecision\x12?\n\tAwaitStop\x12\x18.ensayo.wire.WaitRequest\x1a\x18.ensayo.wire.RunDecision\x12\x39\n\x05Leave\x12\x19.ensayo.wire.LeaveRequest\x1a\x15.ensayo.wire.LeaveAck2\x8b\x03\n\x0e\x43ommandControl\x12\x37\n\x04Join\x12\x18.ensayo.wire.JoinRequest\x1a\x15.ensayo.wire.RunStart\x12\x45\n\x12\x41waitTrainingStart\x12\x18.ensayo.wire.WaitRequest\x1a\x15.ensayo.wire.RunStart\x12;\n\nReportStep\x12\x17.ensayo.wire.StepReport\x1a\x14.ensayo.wire.StepAck\x12@\n\nAwaitEvent\x12\x19.ensayo.wire.EventRequest\x1a\x17.ensayo.wire.EventStart\x12\x41\n\rReportMetrics\x12\x1a.ensayo.wire.MetricsReport\x1a\x14.ensayo.wire.StepAck\x12\x37\n\x05Leave\x12\x17.ensayo.wire.CommandEnd\x1a\x15.ensayo.wire.LeaveAckb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'services.wire.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOINREQUEST']._serialized_start=44
-  _globals['_JOINREQUEST']._serialized_end=97
-  _globals['_RUNSTART']._serialized_start=99
-  _globals['_RUNSTART']._serialized_end=126
-  _globals['_STEPREPORT']._serialized_start=128
-  _globals['_STEPREPORT']._serialized_end=173
-  _globals['_STEPACK']._serialized_start=175
-  _globals['_STEPACK']._serialized_end=184
-  _globals['_EVENTREQUEST']._serialized_start=186
-  _globals['_EVENTREQUEST']._serialized_end=241
-  _globals['_EVENTSTART']._serialized_start=243
-  _globals['_EVENTSTART']._serialized_end=272
-  _globals['_EVALUATIONPOINTREPORT']._serialized_start=275
-  _globals['_EVALUATIONPOINTREPORT']._serialized_end=452
-  _globals['_RUNDECISION']._serialized_start=454
-  _globals['_RUNDECISION']._serialized_end=532
-  _globals['_WAITREQUEST']._serialized_start=534
-  _globals['_WAITREQUEST']._serialized_end=566
-  _globals['_STRATEGYSWITCHCALL']._serialized_start=568
-  _globals['_STRATEGYSWITCHCALL']._serialized_end=618
-  _globals['_STRATEGYSWITCHSTATE']._serialized_start=621
-  _globals['_STRATEGYSWITCHSTATE']._serialized_end=829
-  _globals['_STRATEGYSWITCHDECISION']._serialized_start=832
-  _globals['_STRATEGYSWITCHDECISION']._serialized_end=965
-  _globals['_LEAVEREQUEST']._serialized_start=967
-  _globals['_LEAVEREQUEST']._serialized_end=1054
-  _globals['_LEAVEACK']._serialized_start=1056
-  _globals['_LEAVEACK']._serialized_end=1066
-  _globals['_CONTROL']._serialized_start=1069
-  _globals['_CONTROL']._serialized_end=1650
+  _globals['_METRICSREPORT_VALUESENTRY']._loaded_options = None
+  _globals['_METRICSREPORT_VALUESENTRY']._serialized_options = b'8\001'
+  _globals['_METRICSREPORT']._serialized_start=45
+  _globals['_METRICSREPORT']._serialized_end=213
+  _globals['_METRICSREPORT_VALUESENTRY']._serialized_start=168
+  _globals['_METRICSREPORT_VALUESENTRY']._serialized_end=213
+  _globals['_COMMANDEND']._serialized_start=215
+  _globals['_COMMANDEND']._serialized_end=277
+  _globals['_JOINREQUEST']._serialized_start=279
+  _globals['_JOINREQUEST']._serialized_end=332
+  _globals['_RUNSTART']._serialized_start=334
+  _globals['_RUNSTART']._serialized_end=361
+  _globals['_STEPREPORT']._serialized_start=363
+  _globals['_STEPREPORT']._serialized_end=408
+  _globals['_STEPACK']._serialized_start=410
+  _globals['_STEPACK']._serialized_end=419
+  _globals['_EVENTREQUEST']._serialized_start=421
+  _globals['_EVENTREQUEST']._serialized_end=476
+  _globals['_EVENTSTART']._serialized_start=478
+  _globals['_EVENTSTART']._serialized_end=507
+  _globals['_EVALUATIONPOINTREPORT']._serialized_start=510
+  _globals['_EVALUATIONPOINTREPORT']._serialized_end=687
+  _globals['_RUNDECISION']._serialized_start=689
+  _globals['_RUNDECISION']._serialized_end=767
+  _globals['_WAITREQUEST']._serialized_start=769
+  _globals['_WAITREQUEST']._serialized_end=801
+  _globals['_STRATEGYSWITCHCALL']._serialized_start=803
+  _globals['_STRATEGYSWITCHCALL']._serialized_end=853
+  _globals['_STRATEGYSWITCHSTATE']._serialized_start=856
+  _globals['_STRATEGYSWITCHSTATE']._serialized_end=1064
+  _globals['_STRATEGYSWITCHDECISION']._serialized_start=1067
+  _globals['_STRATEGYSWITCHDECISION']._serialized_end=1200
+  _globals['_LEAVEREQUEST']._serialized_start=1202
+  _globals['_LEAVEREQUEST']._serialized_end=1289
+  _globals['_LEAVEACK']._serialized_start=1291
+  _globals['_LEAVEACK']._serialized_end=1301
+  _globals['_CONTROL']._serialized_start=1304
+  _globals['_CONTROL']._serialized_end=1885
+  _globals['_COMMANDCONTROL']._serialized_start=1888
+  _globals['_COMMANDCONTROL']._serialized_end=2283
 # @@protoc_insertion_point(module_scope)

@@ -416,3 +416,298 @@ class Control:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class CommandControlStub:
+    """Calls of nodes that run a training command of the user, in place of Control.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Join = channel.unary_unary(
+                '/ensayo.wire.CommandControl/Join',
+                request_serializer=services_dot_wire_dot_control__pb2.JoinRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RunStart.FromString,
+                _registered_method=True)
+        self.AwaitTrainingStart = channel.unary_unary(
+                '/ensayo.wire.CommandControl/AwaitTrainingStart',
+                request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RunStart.FromString,
+                _registered_method=True)
+        self.ReportStep = channel.unary_unary(
+                '/ensayo.wire.CommandControl/ReportStep',
+                request_serializer=services_dot_wire_dot_control__pb2.StepReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
+                _registered_method=True)
+        self.AwaitEvent = channel.unary_unary(
+                '/ensayo.wire.CommandControl/AwaitEvent',
+                request_serializer=services_dot_wire_dot_control__pb2.EventRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.EventStart.FromString,
+                _registered_method=True)
+        self.ReportMetrics = channel.unary_unary(
+                '/ensayo.wire.CommandControl/ReportMetrics',
+                request_serializer=services_dot_wire_dot_control__pb2.MetricsReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/ensayo.wire.CommandControl/Leave',
+                request_serializer=services_dot_wire_dot_control__pb2.CommandEnd.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.LeaveAck.FromString,
+                _registered_method=True)
+
+
+class CommandControlServicer:
+    """Calls of nodes that run a training command of the user, in place of Control.
+    """
+
+    def Join(self, request, context):
+        """As in Control.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitTrainingStart(self, request, context):
+        """The command of the node is ready to train. The reply is sent when those of all nodes are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportStep(self, request, context):
+        """As in Control.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitEvent(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportMetrics(self, request, context):
+        """The command of rank 0 has written a line with values of metrics.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """The command of the node has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_CommandControlServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=services_dot_wire_dot_control__pb2.JoinRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RunStart.SerializeToString,
+            ),
+            'AwaitTrainingStart': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitTrainingStart,
+                    request_deserializer=services_dot_wire_dot_control__pb2.WaitRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RunStart.SerializeToString,
+            ),
+            'ReportStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportStep,
+                    request_deserializer=services_dot_wire_dot_control__pb2.StepReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'AwaitEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitEvent,
+                    request_deserializer=services_dot_wire_dot_control__pb2.EventRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.EventStart.SerializeToString,
+            ),
+            'ReportMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportMetrics,
+                    request_deserializer=services_dot_wire_dot_control__pb2.MetricsReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=services_dot_wire_dot_control__pb2.CommandEnd.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.LeaveAck.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'ensayo.wire.CommandControl', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('ensayo.wire.CommandControl', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class CommandControl:
+    """Calls of nodes that run a training command of the user, in place of Control.
+    """
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/Join',
+            services_dot_wire_dot_control__pb2.JoinRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.RunStart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitTrainingStart(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/AwaitTrainingStart',
+            services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.RunStart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/ReportStep',
+            services_dot_wire_dot_control__pb2.StepReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/AwaitEvent',
+            services_dot_wire_dot_control__pb2.EventRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.EventStart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/ReportMetrics',
+            services_dot_wire_dot_control__pb2.MetricsReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/Leave',
+            services_dot_wire_dot_control__pb2.CommandEnd.SerializeToString,
+            services_dot_wire_dot_control__pb2.LeaveAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

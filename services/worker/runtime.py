@@ -13,7 +13,7 @@ from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
 from services.learning.epoch_orders import SampleIndices
 from services.learning.randomness import BatchRandomness
-from services.plan import NodePlan, Plan
+from services.plan import NodePlan, TrainingPlan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EvaluationPointReport, StopOrSwitchDecision
 from services.runtime.device import VectorPart
@@ -93,7 +93,7 @@ class WorkerRuntime:
     The class has the training loop, the current training phase and the log.
     """
 
-    plan: Plan
+    plan: TrainingPlan
     node: NodePlan
     phase: WorkerTrainingPhase
     data: TrainTestData

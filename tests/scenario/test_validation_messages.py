@@ -50,6 +50,6 @@ def test_an_error_names_the_path_of_a_key_called_like_its_kind(path: tuple[KeyAn
     with pytest.raises(ValidationError) as raised:
         Scenario.decode(document)
 
-    assert (*(key for key, _ in path), kind) in [
-        conflict.key_path for conflict in explain_validation_error(raised.value, document)
-    ]
+    wrong_key = (*(key for key, _ in path), kind)
+    key_paths = [conflict.key_path for conflict in explain_validation_error(raised.value, document)]
+    assert wrong_key in [key_path[: len(wrong_key)] for key_path in key_paths]  # of a list, its first item is wrong

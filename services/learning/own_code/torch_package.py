@@ -11,8 +11,18 @@ from typing import Any
 from services.learning.own_code.error_text import OwnCodeError
 from services.schema.component import FrozenRecord
 
-MISSING_TORCH = "this model needs PyTorch, which is not installed; install it with: pip install 'torch>=2.4'"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+
+class MissingTorchError(OwnCodeError):
+    """Error for a model of the user that needs PyTorch, on a host without PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ("kind",),
+            f"this model needs PyTorch, which is not installed for {sys.executable}; install it with: "
+            f"{sys.executable} -m pip install 'torch>=2.4'",
+        )
 
 
 class TorchInstallation(FrozenRecord):
@@ -26,14 +36,14 @@ def find_torch() -> TorchInstallation:
     """Return the installation of PyTorch on this host, without importing it.
 
     Raises:
-        OwnCodeError: PyTorch is not installed.
+        MissingTorchError: PyTorch is not installed.
     """
     try:
         spec, torch_version = find_spec("torch"), version("torch")
     except (PackageNotFoundError, ValueError):
         spec = None
     if spec is None or spec.origin is None:
-        raise OwnCodeError(("kind",), MISSING_TORCH)
+        raise MissingTorchError
     return TorchInstallation(version=torch_version, folder=str(Path(spec.origin).resolve().parents[1]))
 
 
@@ -49,11 +59,11 @@ def import_torch(installation: TorchInstallation | None = None) -> Any:
             `sys.path`, so packages of the node take precedence.
 
     Raises:
-        OwnCodeError: PyTorch is not installed.
+        MissingTorchError: PyTorch is not installed.
     """
     if find_spec("torch") is None:
         if installation is None or not Path(installation.folder).is_dir():
-            raise OwnCodeError(("kind",), MISSING_TORCH)
+            raise MissingTorchError
         sys.path.append(installation.folder)
     import torch  # noqa: PLC0415 - takes a second, and only models of users need it
 

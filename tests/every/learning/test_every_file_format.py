@@ -18,7 +18,7 @@ from services.learning.datasets.files import AnyFileDataset, FileDataset
 from services.learning.datasets.own import AnyOwnDataset
 from services.learning.datasets.split import random_split, stratified_split
 from services.node.simulate import simulate_trial
-from services.plan import Plan, make_plan
+from services.plan import Plan, decode_plan, make_plan
 from services.schema.errors import HostError, UserError
 
 every_format = pytest.mark.parametrize("kind", SMALL_FILES)
@@ -106,7 +106,7 @@ def test_plans_have_the_prepared_samples_in_place_of_the_file(folder: Path, kind
     """Nodes have NumPy only, and read the plan as JSON; path, digest and sizes are recorded."""
     small = SMALL_FILES[kind](folder)
     plan = plan_of(write_scenario(folder, small.keys))
-    restored = Plan.model_validate_json(plan.model_dump_json())
+    restored = decode_plan(plan.model_dump_json())
 
     assert restored.dataset == plan.dataset
     assert isinstance(plan.dataset, PreparedDataset)

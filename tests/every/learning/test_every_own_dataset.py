@@ -20,7 +20,7 @@ from services.learning.datasets import PreparedDataset
 from services.learning.datasets.own import AnyOwnDataset
 from services.learning.own_code import call_user_object
 from services.node.simulate import simulate_trial
-from services.plan import Plan, make_plan
+from services.plan import Plan, decode_plan, make_plan
 
 every_example = pytest.mark.parametrize("example", OWN_DATA_EXAMPLES.values(), ids=OWN_DATA_EXAMPLES)
 
@@ -76,7 +76,7 @@ def test_the_task_follows_from_the_samples_and_the_keys(folder: Path, example: O
 def test_a_trial_trains_without_the_users_files(folder: Path, example: OwnDataExample) -> None:
     """Nodes load the prepared arrays; the code is not run again."""
     plan = plan_of(write_scenario(folder, example))
-    restored = Plan.model_validate_json(plan.model_dump_json())
+    restored = decode_plan(plan.model_dump_json())
     shutil.rmtree(folder)
     lines: list[str] = []
 

@@ -10,7 +10,7 @@ from analysis.reading.batches import read_logged_rows
 from analysis.reading.run_folder import TrialFolder
 from replay import ShardArrivals, TrialProgress, replay
 from replay.base import Row
-from services.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan, decode_plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
 
@@ -24,7 +24,7 @@ def replay_trial(folder: TrialFolder) -> HostArray:
         UserError: the strategy is `none` or `local_sgd`, or its compressor has a state.
         ProtocolError: the logs contradict themselves, or a line is cut off or lacks a column.
     """
-    plan = Plan.model_validate_json(folder.plan_path.read_bytes())
+    plan = decode_plan(folder.plan_path.read_bytes())
     arrivals = [_arrivals(folder.log_path(owner)) for owner in plan.shard_owners]
     return replay(plan, arrivals, _progress(plan, folder))
 

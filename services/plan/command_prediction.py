@@ -1,0 +1,110 @@
+"""Predicted bytes and times of a user's command, from the collectives that a dry run has counted."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from services.scenario.command_profile import CollectiveCall, StepProfile
+from services.strategies import CommandStrategy
+from services.strategies.all_reduce import AllReduce
+from services.strategies.cost_model import CostModel, StepTimePrediction
+
+FORMULA = "t_c + the part of the collectives that the compute does not hide"
+
+
+class PayloadShares(NamedTuple):
+    """Bytes that each rank sends for a collective on vectors of S bytes, as a multiple of S, with n ranks."""
+
+    gloo: float
+    ensayo: float
+
+
+def payload_shares(operation: str, group_size: int) -> PayloadShares | None:
+    """Return the bytes that a rank sends for an operation, as a multiple of S; None if ranks send unequal amounts.
+
+    S is the size of the tensor of all_reduce, the input of reduce_scatter and all_to_all, and the input of all_gather
+    on one rank. The reduce_scatter of gloo is an all-reduce, of which each rank keeps a part.
+    """
+    share = (group_size - 1) / group_size
+    shares = {
+        "all_reduce": PayloadShares(2 * share, 2 * share),
+        "all_gather": PayloadShares(group_size - 1, group_size - 1),
+        "reduce_scatter": PayloadShares(2 * share, share),
+        "all_to_all": PayloadShares(share, share),
+        "barrier": PayloadShares(0.0, 0.0),
+    }
+    return shares.get(operation)
+
+
+def payload_bytes_sent(collectives: Iterable[CollectiveCall], process_group: str) -> float | None:
+    """Return the payload bytes that each rank sends for these collectives.
+
+    Return None if ranks send unequal amounts, as in a broadcast.
+    """
+    total = 0.0
+    for call in collectives:
+        shares = payload_shares(call.operation, call.group_size)
+        if shares is None:
+            return None
+        total += call.bytes * getattr(shares, process_group)
+    return total
+
+
+def explain_unpredictable_collectives(profile: StepProfile, worker_count: int) -> str:
+    """Return why the collectives of a step have no closed form; the result is empty if they have one."""
+    for call in profile.collectives:
+        if call.group_size != worker_count:
+            return f"{call.operation} among {call.group_size} of {worker_count} ranks has no closed form here"
+        if call.operation not in ("all_reduce", "all_gather", "reduce_scatter", "barrier"):
+            return f"{call.operation} has no closed form here"
+    return ""
+
+
+def predict_command_step(
+    profile: StepProfile, strategy: CommandStrategy, cost_model: CostModel, compute_s: float
+) -> StepTimePrediction:
+    """Return the predicted time of a step of a command.
+
+    Collectives are launched at their places in the compute, and run one after the other. The compute waits for those
+    that are not asynchronous. The optimiser's update begins when the last collective has ended.
+
+    Args:
+        profile: collectives of a step and their places.
+        strategy: algorithm of all-reduce.
+        cost_model: network of the cluster.
+        compute_s: compute time of a step of the slowest worker, in virtual seconds.
+    """
+    network_free_s = blocked_s = 0.0
+    durations_s = predict_collectives_s(profile, strategy, cost_model)
+    for call, share, seconds in zip(profile.collectives, profile.launch_shares, durations_s, strict=True):
+        launch_s = share * compute_s + blocked_s
+        network_free_s = max(launch_s, network_free_s) + seconds
+        if not call.is_asynchronous:
+            blocked_s += network_free_s - launch_s
+    update_s = max(profile.update_share * compute_s + blocked_s, network_free_s)
+    step_s = update_s + (1 - profile.update_share) * compute_s
+    return StepTimePrediction(
+        compute_s=compute_s,
+        exchange_s=step_s - compute_s,
+        formula=FORMULA,
+        inapplicable_reason=explain_unpredictable_collectives(profile, len(cost_model.workers)),
+    )
+
+
+def predict_collectives_s(profile: StepProfile, strategy: CommandStrategy, cost_model: CostModel) -> tuple[float, ...]:
+    """Return the predicted seconds of each collective of a step, if all ranks begin it together."""
+    return tuple(_collective_s(call, strategy, cost_model) for call in profile.collectives)
+
+
+def _collective_s(call: CollectiveCall, strategy: CommandStrategy, cost_model: CostModel) -> float:
+    """Return the seconds of a collective: that of an all-reduce, or of its half without a sum or without copies."""
+    ranks = len(cost_model.workers)
+    if ranks == 1 or call.operation not in ("all_reduce", "all_gather", "reduce_scatter"):
+        return 0.0
+    all_reduce = AllReduce(collective=strategy.collective, compress=strategy.compress)
+    size_bytes = call.bytes * ranks if call.operation == "all_gather" else call.bytes
+    entries = max(1, round(size_bytes / 4))
+    whole_s = all_reduce.predict_step_time(cost_model.model_copy(update={"entries": entries})).exchange_s
+    is_half = call.operation == "all_gather" or (
+        call.operation == "reduce_scatter" and strategy.process_group == "ensayo"
+    )
+    return whole_s / 2 if is_half else whole_s

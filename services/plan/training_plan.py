@@ -1,0 +1,321 @@
+"""Planning of a trial that trains a model: all decisions that are possible before the trial starts."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from services.cluster.addresses import AddressAllocator, DummyAddresses
+from services.cluster.events import plan_event_occurrences
+from services.learning.data_order import DataOrder
+from services.plan.cost import (
+    DTYPE_BY_PRECISION,
+    ModelVector,
+    build_cost_model,
+    choose_message_size_limits,
+    plan_compute_times,
+)
+from services.plan.node_plan import NodePlan
+from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
+from services.plan.plan import PostSwitchPhasePlan, TrainingPlan
+from services.plan.prediction import (
+    PhasePrediction,
+    count_saturating_workers,
+    explain_inapplicable_form_of_training,
+    explain_inapplicable_forms_of_cluster,
+    predict_latency_s,
+    predict_phase,
+)
+from services.scenario.learning_task import learning_task_of
+from services.scenario.run_settings import EngineName
+from services.scenario.scenario import AUTO, TrialSpec
+from services.scenario.workload import Workload
+from services.strategies import PhasesAndSwitch
+from services.strategies.base import BytesPerStep
+from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.switching.switch import TrainingPhaseSwitch
+
+EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
+
+
+def make_training_plan(
+    trial: TrialSpec,
+    run_id: str,
+    engine: EngineName,
+    address_allocator: AddressAllocator,
+    question: str = "",
+    *,
+    dilation: float = 1.0,
+    alpha_s: float = 0.0,
+) -> TrainingPlan:
+    """Return the plan of one trial that trains a model.
+
+    The same arguments give the same plan.
+
+    Args:
+        trial: the trial of a scenario.
+        run_id: identifier of the run.
+        engine: name of the engine that will start the nodes.
+        address_allocator: source of addresses that are free for the nodes.
+        question: research question that the scenario states, shown in the report.
+        dilation: factor by which virtual time is slower than real time, for a scenario with `dilation: auto`.
+        alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
+    """
+    scenario, workload, workers = trial.scenario, trial.scenario.training_workload, trial.scenario.cluster.workers
+    task, _ = learning_task_of(workload.dataset)
+    layout, payload = workload.model.parameter_layout(task), workload.planned_payload
+    dtype, scale = DTYPE_BY_PRECISION[workload.precision], payload.scale if payload else 1.0
+    vector = ModelVector(layout.parameter_count, dtype, scale)
+    nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator, engine)
+    network = plan_network(scenario, nodes)
+    trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
+    lengths = choose_message_size_limits(
+        engine, scenario.transport, vector.size_bytes, is_declared_size=payload is not None
+    )
+    cost = build_cost_model(nodes, network, vector, alpha_s / trial_dilation, lengths)
+    site = get_auto_collective_sizes(
+        scenario, nodes, tuple(prod(shape) for _, shape in layout.arrays), vector.entry_bytes, cost
+    )
+    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
+    phases = strategy.training_phases()
+    predictions = _predict_phases(phases, trial, nodes, cost, workload.data_order(workers, trial.seed))
+    second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
+    predicted_s = _predict_training_s(predictions, second_phase)
+    return TrainingPlan(
+        run=run_id,
+        engine=engine,
+        question=question,
+        strategy=strategy,
+        nodes=nodes,
+        network=network,
+        dilation=trial_dilation,
+        alpha_s=cost.alpha_s,
+        exchange_s_by_choice=exchange_s_by_choice,
+        second_phase=second_phase,
+        predicted_s=predicted_s,
+        **_declared_fields(trial),
+        **_workload_fields(workload, workers),
+        **_first_phase_fields(phases, workload, cost),
+        **_prediction_fields(phases, cost, predictions, second_phase),
+        **_event_fields(trial, predicted_s * EVENT_HORIZON_FACTOR),
+    )
+
+
+def _declared_fields(trial: TrialSpec) -> dict[str, Any]:
+    """Return the fields of a plan that its trial and its scenario declare."""
+    return {
+        "trial": trial.id,
+        "label": trial.label,
+        "baseline": trial.baseline,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+        "labels": trial.labels,
+        "transport": trial.scenario.transport,
+        "security": trial.scenario.security,
+        "timeouts": trial.scenario.timeouts,
+        "fidelity": trial.scenario.fidelity,
+        "strict": trial.scenario.strict,
+    }
+
+
+def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
+    """Return the fields of a plan that describe data, model, batch, schedule and training budget."""
+    dataset, parts = workload.dataset.as_nodes_load_it(), workload.summarise_parts(worker_count)
+    description = dataset.describe()
+    return {
+        "dataset": dataset,
+        "model": workload.model,
+        "workload_optimiser": workload.optimiser,
+        "rate_schedule": workload.schedule.convert_steps(workload.training_budget(worker_count)),
+        "clip_norm": workload.clip_norm,
+        "batch_rate_factor": workload.batch_rate_factor(worker_count),
+        "precision": workload.precision,
+        "payload": workload.planned_payload,
+        "batch": workload.global_batch_size(worker_count),
+        "epochs": workload.epochs,
+        "target": workload.target,
+        "stop_at_target": workload.stop == "target",
+        "train_samples": description.train_samples,
+        "eval_samples": description.test_samples,
+        "steps_per_epoch": workload.steps_per_epoch(worker_count),
+        "evaluate_every": workload.evaluation_schedule(worker_count).samples_between,
+        "steps": workload.total_steps(worker_count),
+        "workers": worker_count,
+        "order": workload.order,
+        "partition": workload.partition,
+        "part_sizes": parts.sizes,
+        "class_counts": parts.class_counts,
+    }
+
+
+def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, cost_model: CostModel) -> dict[str, Any]:
+    """Return the fields of a plan that describe servers, shards and the exchange of the first training phase."""
+    first, algorithm, workers = strategy_phases.first, strategy_phases.first_server_algorithm, len(cost_model.workers)
+    traits = first.describe_worker_exchange()
+    sent = first.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    return {
+        "optimiser": first.scale_learning_rate(workload.scale_rate_by_batch(workers), workers),
+        "parameters": cost_model.entries,
+        "vector_bytes": cost_model.vector_bytes,
+        "servers": strategy_phases.server_count,
+        "shards": algorithm.shard_ranges(workers, cost_model.entries) if algorithm else (),
+        "shard_owners": algorithm.shard_owners(cost_model.workers, cost_model.servers) if algorithm else (),
+        "schedule": first.collective_schedule(workers),
+        "is_synchronous": traits.is_synchronous,
+        "exchange_period": traits.exchange_period,
+        "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
+        "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
+    }
+
+
+def _prediction_fields(
+    strategy_phases: PhasesAndSwitch,
+    cost_model: CostModel,
+    predictions: Sequence[PhasePrediction],
+    second_phase: PostSwitchPhasePlan | None,
+) -> dict[str, Any]:
+    """Return the fields of a plan that describe its predicted times, except the training time."""
+    full_batch_times = predictions[0].compute_times.only_full_batch_rounds(1)
+    return {
+        "predicted": predictions[0].step,
+        "training_inapplicable_reason": explain_inapplicable_form_of_training(
+            predictions, is_switch_planned=second_phase is None or second_phase.planned_step is not None
+        ),
+        "saturation_workers": count_saturating_workers(
+            strategy_phases, cost_model.model_copy(update={"step_compute_times": full_batch_times})
+        ),
+    }
+
+
+def _event_fields(trial: TrialSpec, horizon_s: float) -> dict[str, Any]:
+    """Return the fields of a plan that describe events; random events are drawn up to `horizon_s`."""
+    scenario = trial.scenario
+    steps = scenario.training_workload.total_steps(scenario.cluster.workers)
+    return {
+        "events": plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed),
+        "horizon_s": horizon_s if any(event.at.random for event in scenario.events) else None,
+    }
+
+
+def random_event_horizon_s(trial: TrialSpec) -> float:
+    """Return the virtual time in seconds at which the random events of a trial end.
+
+    It is computed from the predicted time of the trial without events.
+    """
+    scenario = trial.scenario.model_copy(update={"events": ()})
+    plan = make_training_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", DummyAddresses())
+    return plan.predicted_s * EVENT_HORIZON_FACTOR
+
+
+def _predict_phases(
+    strategy_phases: PhasesAndSwitch,
+    trial: TrialSpec,
+    nodes: Sequence[NodePlan],
+    cost_model: CostModel,
+    data_order: DataOrder,
+) -> list[PhasePrediction]:
+    """Return the predicted times of each training phase.
+
+    Where losses decide when a strategy switches, each phase is predicted for the whole budget.
+    """
+    worker_nodes = [node for node in nodes if node.role == "worker"]
+    inapplicable_reason = explain_inapplicable_forms_of_cluster(trial.scenario, nodes, cost_model.network)
+    workers, workload, switch = len(worker_nodes), trial.scenario.training_workload, strategy_phases.switch
+    steps = workload.total_steps(workers)
+    switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
+    step_ranges = [(0, steps if switch_step is None else switch_step)]
+    weights = [(1,) * workers]
+    if switch:
+        step_ranges.append((switch_step or 0, steps))
+        weights.append(switch.batch_shares_after_switch(workers))
+    return [
+        predict_phase(
+            phase,
+            cost_model,
+            plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
+            end - first,
+            workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
+            inapplicable_reason,
+        )
+        for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)
+    ]
+
+
+def _planned_switch_step(switch: TrainingPhaseSwitch, workload: Workload, worker_count: int) -> int | None:
+    """Return the step at which a strategy switches.
+
+    Return None if losses decide, or if it never switches.
+    """
+    return switch.rule.planned_switch_step(workload.total_steps(worker_count), workload.steps_per_epoch(worker_count))
+
+
+def _plan_post_switch_phase(
+    strategy_phases: PhasesAndSwitch, trial: TrialSpec, cost_model: CostModel, predicted: StepTimePrediction
+) -> PostSwitchPhasePlan | None:
+    """Return the plan of the training phase after a strategy switch.
+
+    Return None if there is no switch.
+    """
+    switch = strategy_phases.switch
+    if switch is None:
+        return None
+    workload, workers, servers = trial.scenario.training_workload, len(cost_model.workers), strategy_phases.server_count
+    scale = cost_model.payload_scale
+    optimiser = switch.optimiser_after_switch(workload.scale_rate_by_batch(workers), workers)
+    sent = switch.second.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    slots = len(optimiser.init_state(np.zeros(1)).slots)
+    transfer_bytes = switch.max_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)
+    return PostSwitchPhasePlan(
+        planned_step=_planned_switch_step(switch, workload, workers),
+        optimiser=optimiser,
+        schedule=switch.second.collective_schedule(workers),
+        bytes_per_step=_sent_bytes_by_node(sent, servers, scale),
+        reply_bytes_per_step=_reply_bytes_by_worker(sent, scale),
+        predicted=predicted,
+        is_synchronous=switch.second.describe_worker_exchange().is_synchronous,
+        worker_weights=switch.batch_shares_after_switch(workers),
+        latencies_s=(
+            predict_latency_s(switch.first, cost_model),
+            predict_latency_s(switch.second, cost_model),
+        ),
+        model_transfer_bytes={
+            node: round(size) for node, size in _sent_bytes_by_node(transfer_bytes, servers, scale).items()
+        },
+    )
+
+
+def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: PostSwitchPhasePlan | None) -> float:
+    """Return the predicted training time of all phases in virtual seconds.
+
+    Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
+    """
+    phases_s = [prediction.training_s for prediction in predictions]
+    return max(phases_s) if second_phase and second_phase.planned_step is None else sum(phases_s)
+
+
+def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep, payload_scale: float) -> dict[str, float]:
+    """Return the bytes that each worker's server shard sends to other workers per step.
+
+    The bytes are those of payloads on the wire, by node name.
+    """
+    return {
+        f"worker-{rank}": _scale_bytes(size_bytes, payload_scale)
+        for rank, size_bytes in enumerate(sent_bytes_by_role.replies)
+    }
+
+
+def _sent_bytes_by_node(sent_bytes_by_role: BytesPerStep, server_count: int, payload_scale: float) -> dict[str, float]:
+    """Return the payload bytes on the wire that each node sends per step, by node name.
+
+    The value is 0 for servers that are not used.
+    """
+    worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.workers)}
+    server_bytes = sent_bytes_by_role.servers or (0,) * server_count
+    sent = worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}
+    return {name: _scale_bytes(size_bytes, payload_scale) for name, size_bytes in sent.items()}
+
+
+def _scale_bytes(size_bytes: float, payload_scale: float) -> float:
+    """Return the bytes on the wire for bytes of the trained model's vector; the same number without a payload."""
+    return size_bytes if payload_scale == 1 else size_bytes * payload_scale

@@ -1,0 +1,173 @@
+"""Workload of a scenario that runs a training command of the user: one process of the command per worker."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cached_property
+from string import Formatter
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, WithJsonSchema, model_validator
+
+from services.cluster.compute_speed import SampleOperations
+from services.scenario.target import QualityTarget
+from services.schema.component import FrozenRecord
+from services.schema.conflicts import KeyConflict, raise_conflicts
+from services.schema.units import Operations
+
+BUILT_IN_VARIABLES = ("workers", "seed")
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+def _check_pattern(pattern: str) -> str:
+    """Return a regular expression unchanged; raise ValueError unless it is valid and has one group."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    if groups != 1:
+        raise ValueError(f"{pattern!r} needs one group for the number, such as 'loss=(\\S+)', not {groups}")
+    return pattern
+
+
+def _split_command(command: object) -> object:
+    """Return the words of a command that is written as one text; return other values as they are."""
+    if isinstance(command, list):
+        return tuple(command)
+    if not isinstance(command, str):
+        return command
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise ValueError(f"{command!r} can't be split into words: {error}") from error
+
+
+CommandWords: TypeAlias = Annotated[
+    tuple[str | int | float, ...],
+    BeforeValidator(_split_command, json_schema_input_type=str | tuple[str | int | float, ...]),
+]
+
+
+def _check_name(name: str) -> str:
+    """Return a name unchanged; raise ValueError unless it may be the name of a module or variable."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ValueError(f"{name!r} is not allowed; use letters, digits and _, with no digit at the start")
+    return name
+
+
+LinePattern: TypeAlias = Annotated[str, AfterValidator(_check_pattern)]
+Name: TypeAlias = Annotated[
+    str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
+]
+
+
+class CommandInterpreter(FrozenRecord):
+    """Python interpreter that runs a command, as it is installed on the host; set by Ensayo."""
+
+    path: str  # absolute
+    version: str  # such as 3.11.2
+    packages: tuple[str, ...] = ()  # absolute paths of the folders with its installed packages
+    missing: tuple[str, ...] = ()  # names of required modules that it can't find
+
+    @property
+    def minor_version(self) -> str:
+        """Major and minor version, such as 3.11: packages are built for one of these."""
+        return ".".join(self.version.split(".")[:2])
+
+
+class CommandWorkload(FrozenRecord):
+    """Training command of the user, which is run unchanged: one process per worker, with the worker's rank."""
+
+    kind: Literal["command"] = "command"
+    command: CommandWords = Field(
+        min_length=1,
+        description="command and its arguments, such as python train.py --epochs 3, or as a list. {workers}, {seed} "
+        "and the names of variables in braces are replaced",
+    )
+    folder: str = Field(
+        ".", description="folder of the command's files, which nodes can read; relative to the scenario file"
+    )
+    python: str | None = Field(
+        None,
+        description="Python interpreter of a virtual environment, such as .venv/bin/python, relative to the scenario "
+        "file; default: the one that runs Ensayo",
+    )
+    requires: tuple[Name, ...] = Field(
+        (),
+        description="names of modules that the interpreter must be able to import, such as [torch]; missing_packages "
+        "decides what happens to trials without them",
+    )
+    variables: dict[Name, str | int | float] = Field(
+        {}, description="values for names in braces in the command; a sweep may set workload.variables.NAME"
+    )
+    environment: dict[Name, str] = Field({}, description="environment variables of the command")
+    metrics: dict[Name, LinePattern] = Field(
+        {},
+        description="metric -> regular expression for lines that rank 0 writes, with one group for the number, such as "
+        "accuracy: 'accuracy: ([0-9.]+)'",
+    )
+    batch_per_worker: PositiveInt = Field(
+        1,
+        description="samples that one rank computes in a training step, to which the throughput of workers refers; "
+        "with 1, throughput: 5/s means a step time of 200 ms",
+    )
+    target: QualityTarget | None = Field(None, description="value of a metric at which training counts as done")
+    flops_per_sample: Operations | None = Field(
+        None,
+        description="floating-point operations of forward and backward pass for one sample, for workers with a "
+        "utilisation",
+    )
+    interpreter: CommandInterpreter | None = Field(None, description="interpreter that python names; set by Ensayo")
+    sha256: str | None = Field(None, description="digest of all Python files in folder; set by Ensayo")
+    code: str | None = Field(None, description="copy of these files in the user's cache; set by Ensayo")
+
+    @model_validator(mode="after")
+    def _reject_field_conflicts(self) -> Self:
+        raise_conflicts(self._find_field_conflicts())
+        return self
+
+    def _find_field_conflicts(self) -> Iterator[KeyConflict]:
+        known = dict.fromkeys((*BUILT_IN_VARIABLES, *self.variables))
+        for number, word in enumerate(self.command):
+            try:
+                names = [name for _, name, _, _ in Formatter().parse(str(word)) if name is not None]
+            except ValueError as error:
+                message = f"{word!r} has wrong braces: {error}; write {{{{ and }}}} for braces of the command itself"
+                yield KeyConflict(("command", number), message)
+                continue
+            if unknown := [name for name in names if name not in known]:
+                message = (
+                    f"{{{unknown[0]}}} is no variable; known are {', '.join(known)}; declare it in variables, or write "
+                    "{{ and }} for braces of the command itself"
+                )
+                yield KeyConflict(("command", number), message)
+        for name in (name for name in BUILT_IN_VARIABLES if name in self.variables):
+            yield KeyConflict(("variables", name), f"{name} is set by Ensayo; choose another name")
+        if self.target is not None and self.target.metric not in self.metrics:
+            message = (
+                f"no line of the command states the metric {self.target.metric}; add a pattern to metrics, such as "
+                f"{self.target.metric}: '{self.target.metric}[=: ]+([0-9.eE+-]+)'"
+            )
+            yield KeyConflict(("target", "metric"), message)
+
+    @cached_property
+    def sample_operations(self) -> SampleOperations | None:
+        """Floating-point operations of a training step for one sample, if they are declared."""
+        if self.flops_per_sample is None:
+            return None
+        return SampleOperations(self.flops_per_sample, "workload.flops_per_sample")
+
+    @property
+    def missing_modules(self) -> tuple[str, ...]:
+        """Names of required modules that the interpreter can't find."""
+        return self.interpreter.missing if self.interpreter else ()
+
+    @property
+    def computes_on_gpu(self) -> bool:
+        """Whether workers can compute on a GPU: commands run on the CPU."""
+        return False
+
+    def command_words(self, worker_count: int, seed: int) -> tuple[str, ...]:
+        """Return the words of the command with all variables replaced."""
+        values = self.variables | {"workers": worker_count, "seed": seed}
+        return tuple(str(word).format_map(values) for word in self.command)

@@ -1,0 +1,50 @@
+"""Strategy of a user's training command: the command decides what it exchanges, Ensayo may run its collectives."""
+
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import Field
+
+from services.collectives import AnyCollective, NetworkAndModelSizes, Ring
+from services.compressors import AnyCompressor, IdentityCompressor
+from services.schema.conflicts import KeyConflict
+from services.strategies.all_reduce import AllReduce
+from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
+from services.strategies.cost_model import CostModel
+
+
+class CommandStrategy(Strategy):
+    """The collectives of a user's command, run by gloo or by Ensayo."""
+
+    kind: Literal["command"] = "command"
+    process_group: Literal["gloo", "ensayo"] = Field(
+        "gloo",
+        description="what runs the collectives of torch.distributed. gloo: PyTorch itself; ensayo: the collectives and "
+        "compressors of Ensayo",
+    )
+    collective: AnyCollective = Field(Ring(), description="algorithm of all-reduce, with process_group: ensayo")
+    compress: AnyCompressor = Field(
+        IdentityCompressor(), description="number format of vectors sent, with process_group: ensayo"
+    )
+
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if self.process_group == "ensayo":
+            yield from self._all_reduce.find_scenario_conflicts(scenario_sizes)
+            return
+        for key, default in (("collective", Ring()), ("compress", IdentityCompressor())):
+            if getattr(self, key) != default:
+                yield KeyConflict((key,), f"gloo has no {key} to choose; add process_group: ensayo, or remove {key}")
+
+    def resolve_auto_collective(
+        self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
+    ) -> tuple[Self, dict[str, float]]:
+        chosen, exchange_s = self._all_reduce.resolve_auto_collective(network_and_model_sizes, cost_model)
+        return self.model_copy(update={"collective": chosen.collective}), exchange_s
+
+    def training_phases(self) -> PhasesAndSwitch:
+        """Return one phase: the all-reduce that predicts the command's collectives. The ring of gloo is like ours."""
+        return PhasesAndSwitch(self._all_reduce)
+
+    @property
+    def _all_reduce(self) -> AllReduce:
+        return AllReduce(collective=self.collective, compress=self.compress)

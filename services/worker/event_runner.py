@@ -1,0 +1,132 @@
+"""Scenario events in one node: slowdowns, pauses and changes of links.
+
+The node applies them in time and logs their lateness.
+
+- A worker applies its own slowdowns and pauses. An event that waits for a step begins when this worker begins the step.
+  The planned times stretch the compute exactly, without a timer, so the logged lateness is that of the log line.
+- Where the transport shapes links, every node applies the link events to its own view of the network. The nodes whose
+  links change log them.
+- Where the kernel shapes links, nodes do not apply link events.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from math import inf
+
+from services.cluster.events import PlannedEvent, WorkerSlowdown
+from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.plan import NodePlan, Plan
+from services.runtime.clock import Clock
+from services.runtime.control import RunEventClient
+from services.runtime.run_log import RunLog
+from services.runtime.slowdowns import WorkerSlowdowns
+
+
+@dataclass
+class ScenarioEventRunner:
+    """Applies the scenario's events in one node: link changes, slowdowns and pauses."""
+
+    plan: Plan
+    node: NodePlan
+    control: RunEventClient
+    clock: Clock
+    log: RunLog
+    link_conditions: ActiveLinkEvents | None  # current link events; None where the transport does not shape links
+    slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
+    _training_start_s: float = 0.0
+    _current_step: int = -1  # last step that this worker has begun
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def run_events(self, training_start_s: float) -> AsyncIterator[None]:
+        """Apply the scenario's events during the `async with` block.
+
+        Event times count from `training_start_s`.
+        """
+        self._training_start_s = training_start_s
+        for event in self.plan.events:
+            if event.is_link_event and self.link_conditions is not None:
+                self._start_event_task(self._run_link_event(event, self.link_conditions))
+            elif self._affects_this_worker(event) and event.time_s is not None:
+                self._start_event_task(self._slow_or_pause_worker(event, training_start_s + event.time_s))
+        try:
+            yield
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            results = await asyncio.gather(*self._tasks, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):  # `CancelledError` is no `Exception`
+                    raise result
+
+    async def begin_events_of_step(self, step: int) -> None:
+        """Begin the scenario's events that are declared for the step `step`.
+
+        Events are slowdowns, pauses and link changes. Events of skipped steps begin as well: after a switch all workers
+        continue after the step of the fastest worker.
+        """
+        last_step, self._current_step = self._current_step, step
+        due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
+        for event in due_events:
+            if self._affects_this_worker(event):
+                self._start_event_task(self._slow_or_pause_worker(event, self.clock.now()))
+        if any(event.is_link_event for event in due_events):
+            await self.control.report_step_start(step)
+
+    def _affects_this_worker(self, event: PlannedEvent) -> bool:
+        return not event.is_link_event and self.node.name in event.change.node_names
+
+    def _start_event_task(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+
+    def _slow_or_pause_worker(self, slowdown_or_pause: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
+        """Apply a slowdown or a pause to the worker of this node.
+
+        Return the coroutine that logs the begin and end of the event.
+        """
+        factor = slowdown_or_pause.change.factor if isinstance(slowdown_or_pause.change, WorkerSlowdown) else inf
+        self.slowdowns.add_slowdown(start_s, slowdown_or_pause.change.lasts, factor)
+        return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)
+
+    async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
+        if event.time_s is None:
+            start_s = await self.control.await_link_event_start(event.number)
+        else:
+            start_s = self._training_start_s + event.time_s
+        await self._apply_event_until_end(
+            event, start_s, "transport", lambda: links.begin_event(event), lambda: links.end_event(event)
+        )
+
+    async def _apply_event_until_end(
+        self,
+        event: PlannedEvent,
+        start_s: float,
+        applied_by: str,
+        on_begin: Callable[[], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        await self.clock.sleep_until(start_s)
+        on_begin()
+        self._log_event_time(event, "begin", start_s, applied_by)
+        if event.change.lasts is not None:
+            await self.clock.sleep_until(start_s + event.change.lasts)
+            on_end()
+            self._log_event_time(event, "end", start_s + event.change.lasts, applied_by)
+
+    def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_time_s: float, applied_by: str) -> None:
+        """Log when a scenario event that affects this node begins or ends."""
+        if self.node.name not in event.change.node_names:
+            return
+        value = {
+            "number": event.number,
+            "kind": event.change.kind,
+            "phase": begin_or_end,
+            "by": applied_by,
+            "planned_s": round(planned_time_s - self._training_start_s, 6),
+            "applied_s": round(self.clock.now() - self._training_start_s, 6),
+            "lateness_s": round(self.clock.now() - planned_time_s, 6),
+        }
+        self.log.log_event("event_applied", value)

@@ -1,0 +1,123 @@
+"""Predicted bytes and step times of commands."""
+
+import pytest
+from command_plans import make_profile, plan_command
+
+from services.plan import CommandPlan
+from services.plan.command_prediction import payload_bytes_sent
+from services.scenario.command_profile import CollectiveCall, ProfileOutcome, StepProfile
+
+MB = 1_000_000
+LINK = {"uplink": "100mbit", "downlink": "100mbit"}
+MB_S = 0.0837  # of 1 MB in an all-reduce of two ranks: 2 · S/2 at 100 Mbit/s, with headers
+
+
+def plan_step(profile: StepProfile, step_s: float, **others: object) -> CommandPlan:
+    worker = {"throughput": f"{1 / step_s:g}/s", **LINK}
+    return plan_command(ProfileOutcome(profile), worker, **others)  # type: ignore[arg-type]
+
+
+def call(operation: str, size: int, ranks: int) -> CollectiveCall:
+    return CollectiveCall(operation=operation, bytes=size, group_size=ranks)
+
+
+@pytest.mark.parametrize(
+    ("operation", "ranks", "process_group", "share"),
+    [
+        ("all_reduce", 4, "gloo", 1.5),
+        ("all_reduce", 4, "ensayo", 1.5),
+        ("reduce_scatter", 4, "gloo", 1.5),  # gloo runs an all-reduce
+        ("reduce_scatter", 4, "ensayo", 0.75),
+        ("all_gather", 4, "gloo", 3.0),
+        ("all_to_all", 4, "gloo", 0.75),
+        ("barrier", 4, "gloo", 0.0),
+    ],
+)
+def test_bytes_of_a_collective_follow_the_usual_formulas(
+    operation: str, ranks: int, process_group: str, share: float
+) -> None:
+    """The report compares them with what crossed the interface."""
+    assert payload_bytes_sent([call(operation, MB, ranks)], process_group) == share * MB
+
+
+def test_bytes_are_unknown_if_ranks_send_unequal_amounts() -> None:
+    """The root of a broadcast sends more than others: a guess would make the comparison wrong."""
+    assert payload_bytes_sent([call("all_reduce", MB, 2), call("broadcast", MB, 2)], "gloo") is None
+
+
+def test_a_collective_after_the_whole_compute_is_exposed() -> None:
+    """Nothing is left to compute while it runs."""
+    plan = plan_step(make_profile(("all_reduce", MB), launch_shares=(1.0,)), 0.2)
+
+    assert plan.predicted.compute_s == pytest.approx(0.2)
+    assert plan.predicted.exchange_s == pytest.approx(MB_S, rel=0.01)
+
+
+def test_a_collective_in_the_middle_of_the_compute_is_hidden() -> None:
+    """DDP sends the gradients of the last layers while it computes those of the first."""
+    plan = plan_step(make_profile(("all_reduce", MB), launch_shares=(0.5,)), 0.2)
+
+    assert plan.predicted.exchange_s == 0.0
+
+
+def test_collectives_wait_for_each_other() -> None:
+    """One link carries both: the second starts when the first has ended."""
+    profile = make_profile(("all_reduce", MB), ("all_reduce", MB), launch_shares=(0.9, 0.95))
+
+    plan = plan_step(profile, 0.2)
+
+    assert plan.predicted.step_s == pytest.approx(0.18 + 2 * MB_S, rel=0.01)
+
+
+def test_the_update_begins_after_the_collectives_and_takes_its_part() -> None:
+    """Its share of the compute is not hidden."""
+    profile = make_profile(("all_reduce", MB), launch_shares=(0.8,), update_share=0.9)
+
+    plan = plan_step(profile, 0.2)
+
+    assert plan.predicted.step_s == pytest.approx(0.16 + MB_S + 0.02, rel=0.01)
+
+
+def test_a_synchronous_collective_delays_the_compute() -> None:
+    """Fully sharded training waits for parameters before it computes with them."""
+    profile = make_profile(
+        ("all_gather", MB // 2), ("all_gather", MB // 2), launch_shares=(0.1, 0.6), is_asynchronous=False
+    )
+
+    plan = plan_step(profile, 0.2)
+
+    assert plan.predicted.exchange_s == pytest.approx(MB_S, rel=0.01)
+
+
+def test_the_slowest_worker_sets_the_compute_time() -> None:
+    """Synchronous ranks wait for it; batch_per_worker converts samples per second to steps."""
+    profile = make_profile(("all_reduce", MB), launch_shares=(1.0,))
+
+    plan = plan_command(ProfileOutcome(profile), {"throughput": "100/s", **LINK}, batch_per_worker=25)
+
+    assert plan.predicted.compute_s == pytest.approx(0.25)
+    assert plan.batch == 50
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        (make_profile(("broadcast", MB), launch_shares=(0.5,)), "broadcast has no closed form here"),
+        (
+            make_profile(("all_reduce", MB), launch_shares=(0.5,), group_size=4),
+            "all_reduce among 4 of 2 ranks has no closed form here",
+        ),
+    ],
+)
+def test_steps_without_a_closed_form_say_why(profile: StepProfile, reason: str) -> None:
+    """Their prediction is not compared with measurements."""
+    assert plan_step(profile, 0.2).predicted.inapplicable_reason == reason
+
+
+def test_a_command_without_a_profile_is_not_predicted() -> None:
+    """A command of another framework can run, but nothing is known about it before."""
+    plan = plan_command()
+
+    assert plan.predicted.step_s == 0.0
+    assert plan.predicted.inapplicable_reason == "worker-0 has no declared throughput"
+    assert plan.bytes_per_step == {}

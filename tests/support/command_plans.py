@@ -1,0 +1,51 @@
+"""Plans of commands, without a dry run."""
+
+from typing import Any
+
+from services.cluster.addresses import DummyAddresses
+from services.plan import CommandPlan, make_plan
+from services.scenario import command_profile
+from services.scenario.command_profile import CollectiveCall, ProfileOutcome, StepProfile
+from services.scenario.scenario import Scenario
+
+NO_PROFILE = ProfileOutcome(None, "no dry run in this test")
+
+
+def make_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...], **others: Any) -> StepProfile:
+    """Return the profile of a step with asynchronous collectives (operation, bytes) of two ranks."""
+    group_size, is_asynchronous = others.pop("group_size", 2), others.pop("is_asynchronous", True)
+    calls = tuple(
+        CollectiveCall(operation=operation, bytes=size, group_size=group_size, is_asynchronous=is_asynchronous)
+        for operation, size in collectives
+    )
+    return StepProfile(
+        collectives=calls, launch_shares=launch_shares, update_share=others.get("update_share", 1.0), cpu_s=0.001
+    )
+
+
+def plan_command(
+    profile: ProfileOutcome = NO_PROFILE,
+    worker: dict[str, Any] | None = None,
+    strategy: dict[str, Any] | None = None,
+    workers: int = 2,
+    **workload: Any,
+) -> CommandPlan:
+    """Return the plan of a command on so many workers."""
+    scenario = Scenario.decode(
+        {
+            "name": "command",
+            "workload": {"kind": "command", "command": ["python", "train.py"], **workload},
+            "cluster": {"workers": workers, "worker": {"memory": "512MiB", **(worker or {})}},
+            "strategies": {"script": {"kind": "command", **(strategy or {})}},
+            "baseline": False,
+        }
+    )
+    (trial,) = scenario.trials()
+    installed = command_profile._profilers[0]
+    command_profile.install_command_profiler(lambda *_: profile)
+    try:
+        plan = make_plan(trial, "run", "docker", DummyAddresses())
+    finally:
+        command_profile.install_command_profiler(installed)
+    assert isinstance(plan, CommandPlan)
+    return plan
