@@ -8,6 +8,7 @@ simulate      run trials in virtual time. Each input line is a folder with plan.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +38,11 @@ def main() -> int:
 
 def _run_node(arguments: argparse.Namespace) -> int:
     exit_when_runner_ends(arguments.runner_pipe, arguments.name)
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # else gRPC warns when a node starts a user's command
     from services.node.service import run_node  # noqa: PLC0415 - a trial in virtual time needs no gRPC
 
-    return run_node(_read_plan(arguments.plan), arguments.name, arguments.secrets, arguments.pipes)
+    plan = _read_plan(arguments.plan)
+    return run_node(plan, arguments.name, arguments.secrets, arguments.plan, arguments.pipes)
 
 
 def _check_health(arguments: argparse.Namespace) -> int:
@@ -76,12 +79,16 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
 def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
     exit_at_hang_up(sys.stdin.fileno(), "the simulator")  # also during a trial, when no line is read
     from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
+    from services.plan import TrainingPlan  # noqa: PLC0415 - see the top of the module
 
     replies, sys.stdout = sys.stdout, sys.stderr  # a user's model may print: the standard output has only the replies
     for line in sys.stdin:
         folder = Path(line.strip())
         try:
-            simulate_trial_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
+            plan = _read_plan(folder / "plan.json")
+            if not isinstance(plan, TrainingPlan):
+                raise UserError("a command can't run in virtual time; use engine docker or local")  # noqa: TRY301
+            simulate_trial_to_folder(plan, folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
             cause = first_error_in_group(error)
             replies.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
@@ -94,10 +101,10 @@ def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
 def _read_plan(plan_path: Path) -> "Plan":
     from pydantic import ValidationError  # noqa: PLC0415 - see the top of the module
 
-    from services.plan import Plan  # noqa: PLC0415 - see the top of the module
+    from services.plan import decode_plan  # noqa: PLC0415 - see the top of the module
 
     try:
-        return Plan.model_validate_json(plan_path.read_bytes())
+        return decode_plan(plan_path.read_bytes())
     except ValidationError as error:
         problem = error.errors()[0]
         key_path = ".".join(map(str, problem["loc"]))

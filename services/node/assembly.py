@@ -19,9 +19,8 @@ from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
 from services.learning.partitions.assignment import assign_training_samples
-from services.node.event_runner import ScenarioEventRunner
 from services.parameter_server.update_rules import UpdateRule
-from services.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, TrainingPlan
 from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import BusyTime, ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
@@ -41,6 +40,7 @@ from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
+from services.worker.event_runner import ScenarioEventRunner
 from services.worker.runtime import WorkerRuntime, WorkerTrainingPhase
 from services.worker.strategy_switch import WorkerStrategySwitch
 
@@ -59,7 +59,7 @@ class NodeServices:
     update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one
 
 
-async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServices) -> None:
+async def run_worker(plan: TrainingPlan, worker_plan: NodePlan, node_services: NodeServices) -> None:
     """Run a worker from start to end.
 
     If it owns a parameter shard, run the shard's server in the same process.
@@ -83,7 +83,7 @@ def _explain_memory_errors(device: ComputeDevice) -> Iterator[None]:
 
 
 async def _run_worker_on_device(
-    plan: Plan, worker_plan: NodePlan, node_services: NodeServices, device: ComputeDevice
+    plan: TrainingPlan, worker_plan: NodePlan, node_services: NodeServices, device: ComputeDevice
 ) -> None:
     event_runner = _make_scenario_event_runner(plan, worker_plan, node_services)
     make_transport = _make_transport_factory(plan, worker_plan, node_services, event_runner.slowdowns)
@@ -126,7 +126,7 @@ def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
 
 
-async def run_parameter_server(plan: Plan, node: NodePlan, node_services: NodeServices) -> None:
+async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> None:
     """Run a parameter server that has its own process, from start to end."""
     server = _make_first_server(plan, node, node_services.transport, node_services)
     _log_node_start(node_services.log, device="cpu", device_reason="servers sum in host memory")
@@ -141,7 +141,7 @@ async def run_parameter_server(plan: Plan, node: NodePlan, node_services: NodeSe
 
 
 async def _run_server_in_all_phases(
-    plan: Plan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
+    plan: TrainingPlan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
 ) -> FinalNodeReport:
     """Run a server in all training phases of the strategy, and return its final state.
 
@@ -171,7 +171,7 @@ async def _run_server_in_all_phases(
     return switching_server.server.final_shard_state
 
 
-def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
+def make_coordinator(plan: TrainingPlan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
     """Return the coordinator of a trial, and log the description of the workload."""
     _log_mlperf_start_keys(plan, log)
     machine = RunStateMachine(
@@ -187,7 +187,7 @@ def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntim
     return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log)
 
 
-def _make_strategy_switch(plan: Plan) -> StrategySwitchStateMachine | None:
+def _make_strategy_switch(plan: TrainingPlan) -> StrategySwitchStateMachine | None:
     switch = plan.strategy.training_phases().switch
     if switch is None:
         return None
@@ -196,14 +196,14 @@ def _make_strategy_switch(plan: Plan) -> StrategySwitchStateMachine | None:
     )
 
 
-def _make_scenario_event_runner(plan: Plan, node: NodePlan, node_services: NodeServices) -> ScenarioEventRunner:
+def _make_scenario_event_runner(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> ScenarioEventRunner:
     return ScenarioEventRunner(
         plan, node, node_services.control, node_services.clock, node_services.log, node_services.link_conditions
     )
 
 
 def _make_worker(
-    plan: Plan,
+    plan: TrainingPlan,
     node_plan: NodePlan,
     device: ComputeDevice,
     node_services: NodeServices,
@@ -256,7 +256,7 @@ def _make_worker(
 
 
 def _make_transport_factory(
-    plan: Plan, node: NodePlan, node_services: NodeServices, worker_slowdowns: WorkerSlowdowns
+    plan: TrainingPlan, node: NodePlan, node_services: NodeServices, worker_slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
     """Return a function that makes a transport for a worker or for a server.
 
@@ -274,7 +274,7 @@ def _make_transport_factory(
 
 
 def _make_compute_pacer(
-    plan: Plan, node: NodePlan, clock: Clock, worker_slowdowns: WorkerSlowdowns
+    plan: TrainingPlan, node: NodePlan, clock: Clock, worker_slowdowns: WorkerSlowdowns
 ) -> ComputeSpeedPacer:
     if node.throughput is None:
         return HostSpeedPacer(clock, worker_slowdowns)
@@ -283,7 +283,9 @@ def _make_compute_pacer(
     return DeclaredSpeedPacer(clock, node.throughput, node.compute_slot, factor, worker_slowdowns)
 
 
-def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_services: NodeServices) -> ServerRuntime:
+def _make_first_server(
+    plan: TrainingPlan, node: NodePlan, transport: Transport, node_services: NodeServices
+) -> ServerRuntime:
     """Return the server of a node's shard for the first training phase with servers.
 
     The server starts with the initial parameters.
@@ -300,7 +302,7 @@ def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_se
 
 
 def make_shard_server(
-    plan: Plan,
+    plan: TrainingPlan,
     node: NodePlan,
     transport: Transport,
     services: NodeServices,
@@ -354,7 +356,9 @@ def make_shard_server(
     )
 
 
-def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
+def _count_first_push_samples(
+    plan: TrainingPlan, gradient_worker_count: int, steps_per_exchange: int
+) -> dict[int, int]:
     """Return the number of samples in each worker's first push, by rank.
 
     The last batch of an epoch may be smaller.
@@ -411,7 +415,7 @@ def _log_node_totals(node_services: NodeServices, sent_bytes_before: int | None,
     node_services.log.log_event("node_stop", value)
 
 
-def _log_mlperf_start_keys(plan: Plan, log: RunLog) -> None:
+def _log_mlperf_start_keys(plan: TrainingPlan, log: RunLog) -> None:
     """Log the keys that the compliance checker of MLCommons requires before the start of training."""
     log.log_event("cache_clear", value=True)
     log.log_start("init_start")
@@ -419,7 +423,7 @@ def _log_mlperf_start_keys(plan: Plan, log: RunLog) -> None:
         log.log_event(key, value)
 
 
-def _make_mlperf_log_fields(plan: Plan) -> dict[str, object]:
+def _make_mlperf_log_fields(plan: TrainingPlan) -> dict[str, object]:
     """Return the workload's properties, such as batch size and optimiser, by MLPerf log key."""
     return {
         "submission_org": "ensayo",
@@ -449,7 +453,7 @@ def _make_mlperf_log_fields(plan: Plan) -> dict[str, object]:
     }
 
 
-def _communication_precision(plan: Plan) -> str:
+def _communication_precision(plan: TrainingPlan) -> str:
     """Return the number format of gradients on the network, as MLPerf names it."""
     kind = plan.strategy.training_phases().first.describe_worker_exchange().compressor.kind
     return plan.precision if kind == "identity" else kind

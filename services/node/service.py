@@ -10,11 +10,13 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
-from services.cluster.links.fluid_link import AtomicFloatFile, InProcessAtomicFloat, RateLimiter, to_goodput_bytes_per_s
 from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.commands.coordinator import CommandCoordinator
+from services.commands.node import CommandNodeServices, make_command_coordinator, run_command_worker
+from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.service import CoordinatorService
 from services.node.assembly import NodeServices, make_coordinator, run_parameter_server, run_worker
-from services.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, CommandPlan, NodePlan, Plan, TrainingPlan
 from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.core_share import measure_cpu_core_share
@@ -25,7 +27,7 @@ from services.schema.errors import DeadlineExceeded, EnsayoError
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, open_channel
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
-from services.transport.shaping import FluidModelLinkShaping, NodeLinks, PathDelayShaping, TransportShaping
+from services.transport.plan_shaping import make_link_shaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 HEALTH_TIMEOUT_S = 2.0
@@ -35,13 +37,16 @@ EXIT_INTERVAL_S = 0.04
 EXIT_FAILED = 4
 
 
-def run_node(plan: Plan, node_name: str, secrets_folder: Path, link_state_file: Path | None = None) -> int:
+def run_node(
+    plan: Plan, node_name: str, secrets_folder: Path, plan_file: Path, link_state_file: Path | None = None
+) -> int:
     """Run one node of a trial until the run is over, and return the exit code of the node's process.
 
     Args:
         plan: plan of the trial.
         node_name: name of the node in the plan.
         secrets_folder: folder with the node's certificate and key.
+        plan_file: file with the plan, which processes that the node starts read.
         link_state_file: file with the state of the shared links, used by all node processes; None where the kernel
             shapes them.
     """
@@ -49,7 +54,7 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, link_state_file: 
     with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         try:
             identity = NodeIdentity.read(node_name, secrets_folder)
-            runner.run(_run_node(plan, plan.node_plan(node_name), identity, link_state_file))
+            runner.run(_run_node(plan, plan.node_plan(node_name), identity, secrets_folder, plan_file, link_state_file))
         except* EnsayoError as errors:
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
@@ -71,7 +76,14 @@ def check_health(plan: Plan, node_name: str, secrets_folder: Path) -> int:
     return asyncio.run(_check_health(plan, node_name, NodeIdentity.read(node_name, secrets_folder)))
 
 
-async def _run_node(plan: Plan, node: NodePlan, tls_identity: NodeIdentity, link_state_file: Path | None) -> None:
+async def _run_node(
+    plan: Plan,
+    node: NodePlan,
+    tls_identity: NodeIdentity,
+    secrets_folder: Path,
+    plan_file: Path,
+    link_state_file: Path | None,
+) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
@@ -85,7 +97,21 @@ async def _run_node(plan: Plan, node: NodePlan, tls_identity: NodeIdentity, link
             await _run_coordinator(plan, clock, log, grpc_server, health_servicer)
         else:
             await grpc_server.start()
-            await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, link_state_file)
+            if isinstance(plan, CommandPlan):
+                interface_name = find_network_interface(node.addresses.data.host)
+                services = CommandNodeServices(
+                    tls_identity,
+                    clock,
+                    log,
+                    lambda: read_bytes_sent(interface_name),
+                    link_state_file,
+                    secrets_folder,
+                    plan_file,
+                )
+                await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+                await run_command_worker(plan, node, services)
+            elif isinstance(plan, TrainingPlan):
+                await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, link_state_file)
         await grpc_server.stop(STOP_GRACE_S)
     finally:
         # After an error: without this, gRPC reports a second error when the process exits, below the first one.
@@ -98,8 +124,7 @@ async def _run_coordinator(
     plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server, health_servicer: health.HealthServicer
 ) -> None:
     """Run the coordinator until all other nodes have left the trial."""
-    runtime = make_coordinator(plan, clock, log)
-    add_ControlServicer_to_server(CoordinatorService(runtime), grpc_server)
+    runtime = _make_coordinator(plan, clock, log, grpc_server)
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     await grpc_server.start()
@@ -107,6 +132,19 @@ async def _run_coordinator(
     await _await_with_timeout(clock, plan.timeouts.start, gate_opened, "the engine did not open the start gate")
     await runtime.open_start_gate()
     await _await_with_timeout(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
+
+
+def _make_coordinator(
+    plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server
+) -> CoordinatorRuntime | CommandCoordinator:
+    """Return the coordinator of a training or of a command, and add its service to a gRPC server."""
+    if isinstance(plan, CommandPlan):
+        return make_command_coordinator(plan, clock, log, grpc_server)
+    if not isinstance(plan, TrainingPlan):
+        raise TypeError(f"unknown plan: {plan.workload_kind}")
+    runtime = make_coordinator(plan, clock, log)
+    add_ControlServicer_to_server(CoordinatorService(runtime), grpc_server)
+    return runtime
 
 
 async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
@@ -125,7 +163,7 @@ async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio
 
 
 async def _run_worker_or_server(
-    plan: Plan,
+    plan: TrainingPlan,
     node: NodePlan,
     tls_identity: NodeIdentity,
     clock: WallClock,
@@ -141,7 +179,7 @@ async def _run_worker_or_server(
         clock=clock,
         timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
-        shaping=_make_link_shaping(plan, node, clock, link_conditions, link_state_file),
+        shaping=make_link_shaping(plan, node, clock, link_conditions, link_state_file),
         encrypt=plan.security.data == "tls",
         payload_scale=plan.payload_scale,
     )
@@ -155,31 +193,6 @@ async def _run_worker_or_server(
         await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
         await run_role(plan, node, interfaces)
     await control.close()
-
-
-def _make_link_shaping(
-    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: ActiveLinkEvents | None, link_state_file: Path | None
-) -> TransportShaping | None:
-    """Return the settings with which a node's transport shapes the links of the node.
-
-    Return None if the kernel shapes all links. Without containers the transport shapes everything: rates, shared links
-    and delays. Rates are virtual, as the clock.
-    """
-    if link_conditions is not None:
-        cells = AtomicFloatFile(link_state_file) if link_state_file else None
-        shared_links = [
-            RateLimiter(
-                to_goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else InProcessAtomicFloat()
-            )
-            for number, link in enumerate(plan.network.shared_links)
-        ]
-        rates_bps = (node.uplink_bps, node.downlink_bps)
-        uplink, downlink = (RateLimiter(to_goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
-        ports = NodeLinks(uplink, downlink, shared_links)
-        return FluidModelLinkShaping(
-            node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes
-        )
-    return PathDelayShaping(node.name, plan.network, plan.seed, clock) if plan.delay_mechanism == "transport" else None
 
 
 async def _check_health(plan: Plan, node_name: str, tls_identity: NodeIdentity) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.assembly import NodeServices, make_coordinator, run_parameter_server, run_worker
-from services.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, TrainingPlan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
     CoordinatorClient,
@@ -24,7 +24,7 @@ from services.runtime.control import (
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
-NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeServices], Coroutine[None, None, None]]] = {
+NODE_RUNNERS: dict[str, Callable[[TrainingPlan, NodePlan, NodeServices], Coroutine[None, None, None]]] = {
     "worker": run_worker,
     "ps_shard": run_parameter_server,
 }
@@ -41,10 +41,10 @@ class InProcessCoordinatorClient(CoordinatorClient):
         return await self.runtime.join(self.node_name, self.runtime.plan.sha256)
 
     async def report_step_start(self, step: int) -> None:
-        self.runtime.report_step_start(step)
+        self.runtime.step_events.report_step_start(step)
 
     async def await_link_event_start(self, event_number: int) -> float:
-        return await self.runtime.await_link_event_start(event_number)
+        return await self.runtime.step_events.await_start(event_number)
 
     async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
         return await self.runtime.report_evaluation_point(point_report)
@@ -62,7 +62,7 @@ class InProcessCoordinatorClient(CoordinatorClient):
         await self.runtime.leave(self.node_name, final_report)
 
 
-def simulate_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+def simulate_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
     """Run a trial in virtual time, from start to end, in one process.
 
     Args:
@@ -73,7 +73,7 @@ def simulate_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], 
         runner.run(_run_trial(plan, make_log_writer))
 
 
-def simulate_trial_to_folder(plan: Plan, log_folder: Path) -> None:
+def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
     """Run a trial in virtual time, and write the log of each node to a file.
 
     The file is `<log_folder>/<node>.log`, written line by line.
@@ -86,7 +86,7 @@ def simulate_trial_to_folder(plan: Plan, log_folder: Path) -> None:
             file.close()
 
 
-async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+async def _run_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
     clock = VirtualClock()
     runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)))
     fabric = _make_virtual_network(plan)
@@ -99,7 +99,7 @@ async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str]
     await runtime.run_finished.wait()
 
 
-def _make_virtual_network(plan: Plan) -> VirtualFabric:
+def _make_virtual_network(plan: TrainingPlan) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(

@@ -1,0 +1,133 @@
+"""Coordinator of a trial whose workers run a command: start gate, common start of training, metrics, and end."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import isfinite
+
+from services.coordinator.step_events import StepEventStarts
+from services.plan import COORDINATOR, CommandPlan
+from services.runtime.clock import Clock
+from services.runtime.run_log import RunLog
+from services.schema.errors import AuthenticationError
+
+
+@dataclass
+class CommandCoordinator:
+    """Coordinator of a trial that runs a command.
+
+    Nodes call its public methods, each of which returns the coordinator's reply.
+    """
+
+    plan: CommandPlan
+    clock: Clock
+    log: RunLog
+    run_finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _joined: set[str] = field(default_factory=set)
+    _ready: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)
+    _is_gate_open: bool = False
+    _commands_start: asyncio.Event = field(default_factory=asyncio.Event)
+    _training_start: asyncio.Event = field(default_factory=asyncio.Event)
+    _training_start_s: float = 0.0
+    _evaluations: int = 0
+    _has_reached_target: bool = False
+    _divergence_reason: str = ""
+    _steps: int = 0
+    _samples: int = 0
+
+    def __post_init__(self) -> None:
+        self.log.log_start("init_start")
+
+    @cached_property
+    def step_events(self) -> StepEventStarts:
+        """Start times of the link events that wait for a training step."""
+        return StepEventStarts(self.plan.events, self.clock, self.log)
+
+    async def join(self, node_name: str, plan_sha256: str) -> float:
+        """Register a ready node, wait until all commands may start, and return the time in virtual seconds.
+
+        Raises:
+            AuthenticationError: the node does not belong to this run, or was started with another plan.
+        """
+        if node_name not in self._node_names:
+            raise AuthenticationError(f"{node_name} is not a node of this run")
+        if plan_sha256 != self.plan.sha256:
+            raise AuthenticationError(f"{node_name} was started with a plan that differs from the coordinator's")
+        self._joined.add(node_name)
+        self.log.log_event("membership", {"node": node_name, "event": "joined"})
+        self._start_commands_when_ready()
+        await self._commands_start.wait()
+        return self.clock.now()
+
+    async def open_start_gate(self) -> None:
+        """Record that the network is set up.
+
+        Commands may start as soon as all nodes have joined.
+        """
+        self._is_gate_open = True
+        self._start_commands_when_ready()
+
+    async def await_training_start(self, node_name: str) -> float:
+        """Record that a command is ready to train, and wait until those of all nodes are.
+
+        Return the start of the training in virtual seconds: the start-up of the commands is not part of it.
+        """
+        self._ready.add(node_name)
+        if self._ready == self._node_names and not self._training_start.is_set():
+            self.log.log_end("init_stop")
+            self._training_start_s = self.clock.now()
+            self.log.log_start("run_start")
+            self._training_start.set()
+        await self._training_start.wait()
+        return self._training_start_s
+
+    def report_metrics(self, values: Mapping[str, float], step: int, samples: int) -> None:
+        """Log metrics that the command of rank 0 has written, as an evaluation of the model."""
+        self._evaluations += 1
+        labels = {"epoch_num": self._evaluations, "samples_count": samples}
+        self.log.log_start("eval_start", **labels)
+        metric = self.plan.target.metric if self.plan.target else next(iter(values))
+        if metric in values:
+            self.log.log_event("eval_accuracy", values[metric], **labels, metric=metric)
+        self.log.log_event("eval_metrics", dict(values), **labels, step=step)
+        self.log.log_end("eval_stop", **labels)
+        if self.plan.target is not None and metric in values:
+            self._has_reached_target |= self.plan.target.is_reached_by(values[metric])
+        if not self._divergence_reason:
+            names = [name for name, value in values.items() if not isfinite(value)]
+            self._divergence_reason = f"training diverged: {names[0]} is {values[names[0]]}" if names else ""
+
+    async def leave(self, node_name: str, step: int, samples: int) -> None:
+        """Record that the command of a node has ended after so many steps and samples of its own.
+
+        The call returns when all commands have ended: a node stays, so that its link can be checked after the run.
+        """
+        self._left.add(node_name)
+        self._steps, self._samples = max(self._steps, step), self._samples + samples
+        self.log.log_event("membership", {"node": node_name, "event": "left"})
+        if self._left == self._node_names:
+            self._finish_run()
+        await self.run_finished.wait()
+
+    @cached_property
+    def _node_names(self) -> set[str]:
+        return {node.name for node in self.plan.nodes} - {COORDINATOR}
+
+    def _start_commands_when_ready(self) -> None:
+        if self._is_gate_open and self._joined == self._node_names:
+            self._commands_start.set()
+
+    def _finish_run(self) -> None:
+        is_target_missed = self.plan.target is not None and not self._has_reached_target
+        self.log.log_end(
+            "run_stop",
+            status="aborted" if is_target_missed or self._divergence_reason else "success",
+            target_reached=self._has_reached_target,
+            diverged=bool(self._divergence_reason),
+            reason=self._divergence_reason or ("target missed" if is_target_missed else "all commands ended"),
+            samples_count=self._samples,
+            step=self._steps,
+        )
+        self.run_finished.set()

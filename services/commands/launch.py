@@ -1,0 +1,136 @@
+"""Start of a user's command on a node: its words, environment, working folder and settings of the metering."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from services.commands import inside
+from services.plan import COORDINATOR, CommandPlan, NodePlan
+from services.runtime.host_facts import find_network_interface
+
+INSIDE_FOLDER = Path(inside.__path__[0])  # on the PYTHONPATH of commands
+PYTHON_NAMES = ("python", "python3")
+LOOPBACK = "lo"
+_PR_SET_PDEATHSIG = 1
+
+
+def command_words(plan: CommandPlan) -> tuple[str, ...]:
+    """Return the words of the command, with the interpreter of the node.
+
+    `torchrun` is a program of the host's environment, so its module is run instead.
+    """
+    first, *others = plan.command
+    if first in PYTHON_NAMES or first == "torchrun":
+        module = ("-m", "torch.distributed.run") if first == "torchrun" else ()
+        return (interpreter_path(plan), *module, *others)
+    return plan.command
+
+
+def interpreter_path(plan: CommandPlan) -> str:
+    """Return the path of the Python interpreter: the node image has one of its own."""
+    interpreter = plan.workload.interpreter
+    return sys.executable if plan.engine == "docker" or interpreter is None else interpreter.path
+
+
+def command_environment(plan: CommandPlan, node: NodePlan, settings_file: Path) -> dict[str, str]:
+    """Return the environment variables of the command on a node.
+
+    They are those of `torch.distributed` (env://), of torchrun (PET_*) and of TensorFlow (TF_CONFIG). Rendezvous
+    messages cross the control network, data the shaped one.
+    """
+    workers = plan.node_plans_of_role("worker")
+    master_address, master_port = workers[0].addresses.control.host, _rendezvous_port(plan)
+    interface = find_network_interface(node.addresses.data.host) or LOOPBACK
+    programs = os.pathsep.join((str(Path(interpreter_path(plan)).parent), os.environ.get("PATH", os.defpath)))
+    return {
+        **os.environ,
+        "PATH": programs,
+        "PYTHONPATH": os.pathsep.join(_python_path(plan)),
+        "PYTHONDONTWRITEBYTECODE": "1",  # the folder of the command is read-only
+        "PYTHONUNBUFFERED": "1",  # lines with metrics are read when they are written
+        "HOME": str(settings_file.parent),
+        "RANK": str(node.rank),
+        "WORLD_SIZE": str(plan.workers),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(node.rank),
+        "MASTER_ADDR": master_address,
+        "MASTER_PORT": str(master_port),
+        "PET_NNODES": str(plan.workers),
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": str(node.rank),
+        "PET_MASTER_ADDR": master_address,
+        "PET_MASTER_PORT": str(master_port),
+        "PET_RDZV_BACKEND": "static",
+        "TF_CONFIG": json.dumps(_tensorflow_cluster(plan, node)),
+        "GLOO_SOCKET_IFNAME": interface,
+        "TP_SOCKET_IFNAME": interface,
+        "ENSAYO_METER": str(settings_file),
+        "ENSAYO_SEED": str(plan.seed),
+        **plan.workload.environment,
+    }
+
+
+def _rendezvous_port(plan: CommandPlan) -> int:
+    """Return a port for the rendezvous at rank 0, which is free on all addresses of its node.
+
+    It is the data port of the coordinator, which does not listen there, or the next one that rank 0 does not use.
+    """
+    addresses = plan.node_plans_of_role("worker")[0].addresses
+    port = plan.node_plan(COORDINATOR).addresses.data.port
+    while port in (addresses.data.port, addresses.control.port):
+        port += 1
+    return port
+
+
+def meter_settings(plan: CommandPlan, node: NodePlan, socket_path: Path, group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the metering inside the command's process.
+
+    Args:
+        plan: plan of the trial.
+        node: plan of the node.
+        socket_path: socket on which the node receives what is measured.
+        group: settings of the process group of Ensayo.
+    """
+    pace = None
+    if plan.profile and plan.step_compute_s(node) is not None:
+        pace = {"launch_shares": list(plan.profile.launch_shares), "update_share": plan.profile.update_share}
+    return {
+        "mode": "measure",
+        "socket": str(socket_path),
+        "pace": pace,
+        "process_group": plan.process_group,
+        "process_group_settings": dict(group),
+    }
+
+
+def link_command_files(folder: Path, scratch_folder: Path) -> None:
+    """Fill the current folder of the command with links to its files; what the command writes stays beside them."""
+    for path in folder.iterdir():
+        (scratch_folder / path.name).symlink_to(path)
+
+
+def end_with_parent() -> None:
+    """Make the kernel kill this process when its parent ends, however that happens. Runs in the new process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _python_path(plan: CommandPlan) -> list[str]:
+    """Return the folders from which the command imports: the metering, and the user's packages in a container.
+
+    The folders of this process come last: they have the collectives of Ensayo.
+    """
+    interpreter = plan.workload.interpreter
+    packages = interpreter.packages if interpreter and plan.engine == "docker" else ()
+    own = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    return [str(INSIDE_FOLDER), *packages, *own]
+
+
+def _tensorflow_cluster(plan: CommandPlan, node: NodePlan) -> dict[str, Any]:
+    addresses = [str(worker.addresses.data) for worker in plan.node_plans_of_role("worker")]
+    return {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": node.rank}}

@@ -1,0 +1,102 @@
+"""Coordinator of a command: gate, common start, metrics and end."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from command_plans import plan_command
+
+from services.commands.coordinator import CommandCoordinator
+from services.plan import CommandPlan
+from services.runtime.clock import VirtualClock, VirtualTimeLoop
+from services.runtime.run_log import LOG_LINE_PREFIX, RunLog
+from services.schema.errors import AuthenticationError
+
+METRICS = {"accuracy": "accuracy=(.*)"}
+TARGET = {"metric": "accuracy", "at_least": 0.9}
+
+
+def run_in_virtual_time(coroutine: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(coroutine)
+
+
+def make_coordinator(plan: CommandPlan) -> tuple[CommandCoordinator, list[str]]:
+    lines: list[str] = []
+    return CommandCoordinator(plan, VirtualClock(), RunLog("", VirtualClock(), lines.append)), lines
+
+
+def events(lines: list[str], key: str) -> list[dict[str, Any]]:
+    parsed = [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines]
+    return [event for event in parsed if event["key"] == key]
+
+
+def test_commands_start_when_the_gate_is_open_and_train_when_all_are_ready() -> None:
+    """A command must not send before the links are proven; its start-up must not count as training time."""
+
+    async def script() -> None:
+        plan = plan_command()
+        coordinator, lines = make_coordinator(plan)
+        joins = [asyncio.ensure_future(coordinator.join(f"worker-{rank}", plan.sha256)) for rank in range(2)]
+        await asyncio.sleep(1)
+        assert not any(join.done() for join in joins)
+
+        await coordinator.open_start_gate()
+        await asyncio.gather(*joins)
+        first = asyncio.ensure_future(coordinator.await_training_start("worker-0"))
+        await asyncio.sleep(5)
+        assert not first.done()
+        assert not events(lines, "run_start")
+
+        start_s = await coordinator.await_training_start("worker-1")
+        assert await first == start_s == 6.0
+        assert events(lines, "run_start")[0]["time_ms"] == 6000.0
+
+    run_in_virtual_time(script())
+
+
+def test_a_node_with_another_plan_can_not_join() -> None:
+    """It would run another command."""
+
+    async def script() -> None:
+        coordinator, _ = make_coordinator(plan_command())
+        with pytest.raises(AuthenticationError, match="differs"):
+            await coordinator.join("worker-0", "other")
+        with pytest.raises(AuthenticationError, match="server-0 is not a node"):
+            await coordinator.join("server-0", "other")
+
+    run_in_virtual_time(script())
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "reason", "is_reached"),
+    [
+        ([0.5, 0.95, 0.8], "success", "all commands ended", True),
+        ([0.5], "aborted", "target missed", False),
+        ([0.5, float("nan")], "aborted", "training diverged: accuracy is nan", False),
+    ],
+)
+def test_the_end_of_the_run_states_whether_the_target_was_reached(
+    values: list[float], status: str, reason: str, is_reached: bool
+) -> None:
+    """A value below the target after it was reached does not take it back: MLPerf counts the first time."""
+
+    async def script() -> None:
+        plan = plan_command(metrics=METRICS, target=TARGET)
+        coordinator, lines = make_coordinator(plan)
+        for number, value in enumerate(values):
+            coordinator.report_metrics({"accuracy": value}, step=number, samples=16 * number)
+        first = asyncio.ensure_future(coordinator.leave("worker-0", 40, 640))
+        await asyncio.sleep(3)
+        assert not first.done()
+        await coordinator.leave("worker-1", 40, 640)
+
+        await first
+        (end,) = events(lines, "run_stop")
+        metadata = end["metadata"]
+        assert (metadata["status"], metadata["reason"], metadata["target_reached"]) == (status, reason, is_reached)
+        assert (metadata["step"], metadata["samples_count"]) == (40, 1280)
+
+    run_in_virtual_time(script())
