@@ -161,11 +161,14 @@ def validate_scenarios(
 ) -> None:
     """Check scenario files, and show the errors of all of them together."""
     from compose.scenario_files.load import find_scenario, load_scenario, shipped_scenario_paths
+    from compose.scenario_files.problems import SkippedScenarioError
 
     errors = []
     for path in [find_scenario(name) for name in scenario_names or ()] or shipped_scenario_paths():
         try:
             scenario = load_scenario(path)
+        except SkippedScenarioError as error:
+            typer.echo(str(error))
         except UserError as error:
             errors.append(str(error))
         else:

@@ -74,7 +74,7 @@ class SwitchFractionRunner:
         Without a training target, the metric is the default metric of the learning task. Switch fractions (shares of
         the workload before the strategy switch) are compared by this metric.
         """
-        workload = self.scenario.workload
+        workload = self.scenario.training_workload
         target = workload.target
         return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
 

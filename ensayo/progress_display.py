@@ -72,7 +72,7 @@ class RunProgressDisplay(ABC):
             return "diverged"
         step = self.progress.target_step
         if step is not None:
-            return f"success, target reached at step {step} of {plan.steps}"
+            return f"success, target reached at step {step}" + (f" of {plan.steps}" if plan.steps else "")
         return "success, target missed" if plan.target else "success"
 
     @abstractmethod
@@ -128,6 +128,9 @@ class PlainLineDisplay(RunProgressDisplay):
         if log_event_name != "eval_metrics":
             return
         progress = self.progress
+        if not progress.has_known_length:
+            self.print_line(f"  step {progress.trial_progress.step}: {progress.trial_progress}")
+            return
         step = f"step {progress.finished_steps_of_trial}/{progress.current_plan.steps}"
         self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
 
@@ -158,7 +161,7 @@ class ProgressBarDisplay(PlainLineDisplay):
         The bar of the running trial is reset.
         """
         self._progress_bars.start()
-        steps = self.progress.current_plan.steps
+        steps = self.progress.current_plan.steps or None  # None: a bar without an end
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 

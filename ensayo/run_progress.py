@@ -18,6 +18,7 @@ class TrialProgress:
     """
 
     sample_count: int = 0
+    step: int = 0  # after which the model was evaluated last
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the last evaluation, on held-out samples
     training_start_ms: float | None = None
     latest_event_ms: float | None = None
@@ -29,6 +30,7 @@ class TrialProgress:
         return replace(
             self,
             sample_count=max(self.sample_count, metadata.get("samples_count", 0)),
+            step=metadata.get("step", 0) if log_event["key"] == "eval_metrics" else self.step,
             training_start_ms=log_event["time_ms"] if log_event["key"] == "run_start" else self.training_start_ms,
             latest_event_ms=log_event["time_ms"],
             metrics=log_event["value"] if log_event["key"] == "eval_metrics" else self.metrics,
@@ -101,6 +103,11 @@ class RunProgress:
         """
         return round(self._trial_completed_share() * self.current_plan.steps)
 
+    @property
+    def has_known_length(self) -> bool:
+        """Whether the number of steps of the running trial is known: that of a user's command is not."""
+        return self.current_plan.sample_budget > 0
+
     def remaining_s(self) -> float:
         """Return the estimated wall time in seconds until all trials have ended.
 
@@ -112,7 +119,8 @@ class RunProgress:
 
     def _trial_completed_share(self) -> float:
         """Return the used share of the running trial's sample budget, from 0 to 1."""
-        return min(1.0, self.trial_progress.sample_count / (self.current_plan.epochs * self.current_plan.train_samples))
+        budget = self.current_plan.sample_budget
+        return min(1.0, self.trial_progress.sample_count / budget) if budget else 0.0
 
     def _remaining_trial_s(self) -> float:
         elapsed_s, share = self.clock() - self._trial_started_s, self._trial_completed_share()

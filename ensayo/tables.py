@@ -17,6 +17,9 @@ from services.plan import Plan, PostSwitchPhasePlan
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
 
 
+NOT_KNOWN = "not known"
+
+
 def create_console() -> Console:
     """Return a console with the width of the terminal or of the environment variable COLUMNS.
 
@@ -41,7 +44,8 @@ def plan_table(plans: Sequence[Plan]) -> Table:
         if plan.second_phase:
             table.add_row(*_format_second_phase_row(plan.second_phase))
     total_s = sum(plan.estimated_training_wall_s for plan in plans)
-    table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
+    time = _format_wall_time(total_s) if all(plan.steps for plan in plans) else f"duration {NOT_KNOWN}"
+    table.caption = f"{len(plans)} trials: {time}; starting and evaluating not counted"
     return table
 
 
@@ -82,6 +86,9 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
     yield from (plan.trial[:3], trial_title(plan))
     yield from (format_step_time(seconds) for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
     sent = format_bytes(sum(plan.bytes_per_step.values()))
+    if not plan.steps:  # of a user's command, which is not known before its end
+        yield from (sent, NOT_KNOWN, NOT_KNOWN)
+        return
     yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_training_wall_s))
 
 

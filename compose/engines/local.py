@@ -3,10 +3,13 @@
 The transport shapes the links of the nodes.
 """
 
+import os
 import random
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar
@@ -122,6 +125,12 @@ class LocalEngine(TrialEngine):
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
+def _kill_session(node_pid: int) -> None:
+    """Kill what a node has started, such as the command of a user and its children: each node has a session."""
+    with suppress(ProcessLookupError):
+        os.killpg(node_pid, signal.SIGKILL)
+
+
 class NodeProcesses(TrialNodeRunner):
     """Nodes of one trial, each a process of this host."""
 
@@ -178,6 +187,7 @@ class NodeProcesses(TrialNodeRunner):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            _kill_session(process.pid)
         for name in self._processes:
             if not self._stderr_path(name).stat().st_size:
                 self._stderr_path(name).unlink()

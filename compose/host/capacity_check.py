@@ -32,7 +32,7 @@ from compose.calibration.capacity import HostCapacity
 from compose.host.compute_speed import CpuTimeFunctions
 from services.cluster.events import LinkChange
 from services.collectives import TransferSchedule
-from services.plan import NodePlan, Plan, PostSwitchPhasePlan
+from services.plan import CommandPlan, NodePlan, Plan, PostSwitchPhasePlan, TrainingPlan
 from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import FrozenRecord
@@ -176,17 +176,19 @@ def check_host_can_run(
 
     Args:
         scenario: scenario to check.
-        trial_plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
+        trial_plans: one plan per trial that is run, made with a dilation of 1 where the scenario has `dilation: auto`.
         host_capacity: messages and rates that this host can carry.
         step_cpu_times: CPU seconds of gradients and updates on this host.
 
     Raises:
         UserError: a trial does not fit; the message names the largest need and the dilation that would be enough.
     """
-    is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
+    auto_trials = {trial.id for trial in scenario.trials() if trial.scenario.dilation == AUTO}
     demands = tuple(
-        compute_host_demand(plan, host_capacity, step_cpu_times, time_dilation=None if auto else plan.dilation)
-        for plan, auto in zip(trial_plans, is_auto, strict=True)
+        compute_host_demand(
+            plan, host_capacity, step_cpu_times, time_dilation=None if plan.trial in auto_trials else plan.dilation
+        )
+        for plan in trial_plans
     )
     if impossible := [demand for demand in demands if demand.min_time_dilation == inf]:
         raise UserError(_format_slow_host_error(impossible[0], host_capacity))
@@ -349,18 +351,27 @@ def _predict_step_load(
         + moved_bytes * host_capacity.byte_cpu_s
         + summed_bytes * host_capacity.sum_s
     )
-    updates = _parameter_updates_per_step(plan, training_phase, len(compute_phases))
-    update_s = 0.0
-    if updates:
-        updater = plan.make_parameter_updater(training_phase.optimiser)
-        update_s = step_cpu_times.update_s(plan.dataset, plan.model, plan.dtype, updater)
+    updates_s = _parameter_updates_s(plan, training_phase, len(compute_phases), step_cpu_times)
     return StepHostLoad(
         messages=messages,
         compute_phases=compute_phases,
-        overhead_cpu_s=messages_s + updates * update_s,
+        overhead_cpu_s=messages_s + updates_s,
         step_s=training_phase.predicted.step_s,
         is_asynchronous=bool(training_phase.predicted.steps_s),
     )
+
+
+def _parameter_updates_s(
+    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, replica_count: int, step_cpu_times: CpuTimeFunctions
+) -> float:
+    """Return the CPU seconds of all parameter updates of a step; those of a command are part of its compute."""
+    if not isinstance(plan, TrainingPlan) or not isinstance(training_phase, TrainingPlan | PostSwitchPhasePlan):
+        return 0.0
+    updates = _parameter_updates_per_step(plan, training_phase, replica_count)
+    if not updates:
+        return 0.0
+    updater = plan.make_parameter_updater(training_phase.optimiser)
+    return updates * step_cpu_times.update_s(plan.dataset, plan.model, plan.dtype, updater)
 
 
 def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, replica_count: int) -> float:
@@ -385,12 +396,25 @@ def _worker_compute_times(
 
     Workers without a share of the batch are left out.
     """
+    if isinstance(plan, CommandPlan):
+        yield from _command_compute_times(plan)
+        return
+    if not isinstance(plan, TrainingPlan):
+        return
     shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
     sizes = plan.data_order.share_sizes(0, shares)
     for node, samples in zip(plan.node_plans_of_role("worker"), sizes, strict=True):
         if node.throughput and samples and node.device != "cuda":
             cpu_s = step_cpu_times.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield WorkerComputeTimes(cpu_s, samples / node.throughput)
+
+
+def _command_compute_times(plan: CommandPlan) -> Iterator[WorkerComputeTimes]:
+    """Yield the compute time per step of each worker that runs a command, as measured in the dry run."""
+    for node in plan.node_plans_of_role("worker"):
+        compute_s = plan.step_compute_s(node)
+        if compute_s and plan.profile:
+            yield WorkerComputeTimes(plan.profile.cpu_s, compute_s)
 
 
 def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:

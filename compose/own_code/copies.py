@@ -58,17 +58,17 @@ def copy_to_cache(contents: Mapping[PurePosixPath, bytes]) -> Path:
     return folder
 
 
-def copy_to_run_folder(code_folder: Path | None, run_folder: Path) -> None:
+def copy_to_run_folder(code_folder: Path, run_folder: Path) -> None:
     """Copy code of the user to the folder `code/<digest>` of a run, which then is a complete record.
 
     Args:
-        code_folder: folder in the cache; None: there is no code of the user.
+        code_folder: folder in the cache.
         run_folder: folder of the run.
 
     Raises:
         OSError: the files can't be written.
     """
-    if code_folder is None or (target := run_folder / "code" / code_folder.name).exists():
+    if (target := run_folder / "code" / code_folder.name).exists():
         return
     target.mkdir(parents=True)
     _write_files(read_code_files("module", code_folder), target)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from compose.calibration.capacity import find_host_capacity
+from compose.commands.limits import check_commands
 from compose.engines import EngineChoice
 from compose.engines.base import TrialEngine
 from compose.host.capacity_check import CapacityCheck, check_host_can_run, make_virtual_time_check
@@ -18,7 +19,12 @@ from compose.runs.clean import remove_leftovers
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.interrupted_run import InterruptedRun, lock_run_folder, record_resumption
 from compose.runs.run_folder import ScenarioFile, create_run_folder, create_runs_folder, explain_folder_errors
-from compose.runs.skipped_trials import describe_skipped_trials, find_skipped_trials, without_skipped_trials
+from compose.runs.skipped_trials import (
+    describe_skipped_trials,
+    find_skipped_trials,
+    find_trials_without_packages,
+    without_skipped_trials,
+)
 from compose.runs.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, find_no_disturbance
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
@@ -75,8 +81,8 @@ def run_scenario(
         plans = without_skipped_trials(all_plans, skipped_trials)
         with explain_folder_errors(runs_folder):
             folder = create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans, skipped_trials)
-        if skipped_trials:
-            run_observer.engine_preparation_started(describe_skipped_trials(skipped_trials))
+        for sentence in describe_skipped_trials(skipped_trials):
+            run_observer.engine_preparation_started(sentence)
         trials = TrialSequence(folder, engine, scenario.attempts, plan_trials, run_observer, find_host_disturbance)
         with lock_run_folder(folder):
             run_observer.run_started(scenario, engine.name, engine_choice.reason, plans, folder)
@@ -145,11 +151,16 @@ def check_host_capacity(scenario: Scenario, engine: TrialEngine) -> CapacityChec
     The check also chooses the value of `dilation: auto`. The engine `simulated` needs no check.
 
     Raises:
-        UserError: this host can't carry the scenario, or a trial needs more time than `timeouts.run`.
+        UserError: this host can't carry the scenario, packages of a command are missing, or a trial needs more time
+            than `timeouts.run`.
     """
     if engine.name == "simulated":
+        if any(trial.scenario.workload.kind == "command" for trial in scenario.trials()):
+            raise UserError("a command runs in real processes; use --engine docker or --engine local")
         return make_virtual_time_check()
-    plans = [make_plan(trial, "admission", engine.name, DummyAddresses()) for trial in scenario.trials()]
+    all_plans = [make_plan(trial, "admission", engine.name, DummyAddresses()) for trial in scenario.trials()]
+    plans = without_skipped_trials(all_plans, find_trials_without_packages(scenario, all_plans))
+    check_commands(plans)
     check_run_timeouts(plans)
     return check_host_can_run(scenario, plans, find_host_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 

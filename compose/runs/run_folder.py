@@ -123,8 +123,8 @@ def create_run_folder(
     (folder / "scenario.yaml").write_text(scenario_file.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(scenario_file.scenario.encode(), sort_keys=False))
     for plan in trial_plans:
-        copy_to_run_folder(plan.model.folders_on_nodes.code, folder)
-        copy_to_run_folder(plan.dataset.code_folder, folder)
+        for code_folder in plan.code_folders:
+            copy_to_run_folder(code_folder, folder)
     (folder / "manifest.json").write_text(
         json.dumps(
             _build_run_manifest(scenario_file, engine_choice, capacity_check, trial_plans)

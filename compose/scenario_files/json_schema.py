@@ -110,9 +110,9 @@ def _resolve_schema_references(json_schema: JsonSchema, scenario_section: Any) -
             scenario_schema()["$defs"][json_schema["$ref"].removeprefix("#/$defs/")], scenario_section
         )
     if "discriminator" in json_schema:
-        return _resolve_schema_references(
-            {"$ref": json_schema["discriminator"]["mapping"][scenario_section["kind"]]}, scenario_section
-        )
+        mapping = json_schema["discriminator"]["mapping"]
+        reference = mapping.get(scenario_section.get("kind"), next(iter(mapping.values())))
+        return _resolve_schema_references({"$ref": reference}, scenario_section)
     return (
         _resolve_schema_references(json_schema["anyOf"][0], scenario_section) if "anyOf" in json_schema else json_schema
     )

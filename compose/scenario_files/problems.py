@@ -47,3 +47,7 @@ class ScenarioError(UserError):
         self.problems = tuple(sorted(set(problems)))
         lines = [*map(str, self.problems), *([LATER_CHECKS_TEXT] if later_checks_skipped else [])]
         super().__init__("\n".join(lines))
+
+
+class SkippedScenarioError(UserError):
+    """Error for a scenario that can't be planned here: packages are missing, and it is skipped without them."""

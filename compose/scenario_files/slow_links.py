@@ -79,10 +79,10 @@ def _may_have_slow_link(trial: TrialSpec) -> bool:
     Otherwise every message is fast enough, and no plan is needed.
     """
     scenario = trial.scenario
-    layout, payload = (
-        scenario.workload.model.parameter_layout(learning_task_of(scenario.workload.dataset).task),
-        scenario.workload.planned_payload,
-    )
+    if scenario.workload.kind == "command":
+        return False  # the command has time limits of its own
+    workload = scenario.training_workload
+    layout, payload = workload.model.parameter_layout(learning_task_of(workload.dataset).task), workload.planned_payload
     vector_bits = MAX_PARAMETER_BITS * layout.parameter_count * (payload.scale if payload else 1)
     return vector_bits > scenario.timeouts.step * scenario.cluster.slowest_link_bps
 

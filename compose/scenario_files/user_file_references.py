@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from compose.commands.references import RESOLVED_COMMAND_KEYS, CommandReferenceError, resolve_command
 from compose.data_files.digests import digest_file_or_folder
 from compose.own_code.copies import copy_to_cache, find_copy
 from compose.own_code.files import digest_code, read_code_files
-from compose.scenario_files.problems import ScenarioError, ScenarioProblem
+from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SkippedScenarioError
 from compose.scenario_files.yaml_document import YamlDocument
 from services.learning.datasets.files import AnyFileDataset, DataFileError
 from services.learning.datasets.files.base import FILE_KEYS
@@ -20,7 +21,7 @@ from services.learning.datasets.own import AnyOwnDataset
 from services.learning.models import USER_MODEL_TYPES
 from services.learning.models.own.base import CODE_KEYS
 from services.learning.own_code import OwnCodeError
-from services.learning.own_code.torch_package import find_torch
+from services.learning.own_code.torch_package import MissingTorchError, find_torch
 from services.learning.own_code.user_code import split_reference
 from services.scenario.scenario import swept_value_label
 from services.schema.conflicts import KeyPath
@@ -63,15 +64,62 @@ def resolve_user_files(document: YamlDocument, folder: Path) -> YamlDocument:
 
     Raises:
         ScenarioError: files are missing, can't be read, or do not have the declared digest.
+        SkippedScenarioError: PyTorch is missing for a model of the user, without which no trial can be planned, and the
+            scenario has `missing_packages: skip`.
         HostError: the copy of the code can't be written.
     """
     data = deepcopy(document.data)
-    problems: list[ScenarioProblem] = []
+    problems = list(_resolve_commands(YamlDocument(data, document.positions), folder))
     for references in REFERENCES:
         problems += _resolve_references(references, YamlDocument(data, document.positions), folder)
     if problems:
         raise ScenarioError(problems)
     return YamlDocument(data, document.positions)
+
+
+def _resolve_commands(document: YamlDocument, folder: Path) -> Iterator[ScenarioProblem]:
+    """Resolve the files of every command in place, also those that a sweep sets, and yield the problems."""
+    yield from _find_swept_command_keys(document)
+    for workload, position in _find_workloads(document.data):
+        if not isinstance(workload, dict) or workload.get("kind") != "command":
+            continue
+        try:
+            resolve_command(workload, folder)
+        except CommandReferenceError as error:
+            key_path = (*position, error.key) if position == ("workload",) else position
+            yield ScenarioProblem(document.find_position_of_key(key_path), f"workload.{error.key}", str(error))
+
+
+def _find_swept_command_keys(document: YamlDocument) -> Iterator[ScenarioProblem]:
+    """Yield a problem for each key that a sweep sets alone, although it is resolved with the whole command."""
+    sweep = _value_at(document.data, ("sweep",))
+    for name, axis in (sweep if isinstance(sweep, dict) else {}).items():
+        for path in sorted(_swept_paths(str(name), axis) & {f"workload.{key}" for key in RESOLVED_COMMAND_KEYS}):
+            message = "can't be swept alone; sweep the whole workload, with a case for each command"
+            yield ScenarioProblem(document.find_position_of_key(("sweep", name)), path, message)
+
+
+def _swept_paths(axis_name: str, axis: Any) -> set[str]:
+    """Return the dotted paths that a sweep axis sets; they need not be valid."""
+    if not isinstance(axis, dict):
+        return {axis_name}
+    cases = axis.get("cases")
+    if isinstance(cases, dict):
+        return {str(path) for case in cases.values() if isinstance(case, dict) for path in case}
+    paths = axis.get("paths")
+    return set(map(str, paths)) if isinstance(paths, list) and paths else {axis_name}
+
+
+def _find_workloads(document: Any) -> Iterator[tuple[Any, KeyPath]]:
+    """Yield the workload of a document and each workload that a sweep sets, with its position.
+
+    Values of a sweep that are workloads become cases, as for references to files.
+    """
+    yield _value_at(document, ("workload",)), ("workload",)
+    sweep = _value_at(document, ("sweep",))
+    for name, axis in (sweep if isinstance(sweep, dict) else {}).items():
+        for case in _convert_to_cases(frozenset(["workload"]), sweep, str(name), axis):
+            yield case.get("workload"), ("sweep", name)
 
 
 def _resolve_references(references: FileReferences, document: YamlDocument, folder: Path) -> Iterator[ScenarioProblem]:
@@ -83,6 +131,13 @@ def _resolve_references(references: FileReferences, document: YamlDocument, fold
             section[key] = references.resolve(last_key, section[key], folder)
             if references.section == "model" and section.get("kind") in KINDS_WITH_TORCH:
                 section["installation"] = find_torch().model_dump()
+        except MissingTorchError as error:
+            if document.data.get("missing_packages") == "skip":
+                name = document.data.get("name")
+                raise SkippedScenarioError(f"{name}: no trial can be planned on this host: {error}") from error
+            dotted_key = ".".join(map(str, (*references.path, *error.key_path)))
+            key_path = (*references.path, *error.key_path) if position[:-1] == references.path else position
+            yield ScenarioProblem(document.find_position_of_key(key_path), dotted_key, str(error))
         except UserError as error:
             dotted_key = ".".join((*references.path, last_key))
             yield ScenarioProblem(document.find_position_of_key(position), dotted_key, str(error))
@@ -101,7 +156,7 @@ def _find_references(
     yield from _references_of_component(references, component, references.path, base_kind)
     sweep = _value_at(document, ("sweep",))
     for name, axis in (sweep if isinstance(sweep, dict) else {}).items():
-        for case in _convert_to_cases(references, sweep, str(name), axis):
+        for case in _convert_to_cases(references.dotted_paths, sweep, str(name), axis):
             for path, value in case.items():
                 prefix, _, last = path.rpartition(".")
                 if prefix == component_path and last in references.keys and base_kind in references.kinds:
@@ -121,10 +176,11 @@ def _references_of_component(
                 yield component, key, (*position, key) if position == references.path else position
 
 
-def _convert_to_cases(references: FileReferences, sweep: dict[str, Any], name: str, axis: Any) -> list[dict[str, Any]]:
+def _convert_to_cases(file_paths: frozenset[str], sweep: dict[str, Any], name: str, axis: Any) -> list[dict[str, Any]]:
     """Return the cases of a sweep axis, each a dict of dotted paths and values.
 
-    If an axis with values sets a component or one of its files, it is replaced in `sweep` by an axis with cases.
+    If an axis with values sets one of the dotted paths `file_paths`, which lead to files of the user, it is replaced in
+    `sweep` by an axis with cases.
     """
     cases = axis.get("cases") if isinstance(axis, dict) else None
     if isinstance(cases, dict):
@@ -133,7 +189,7 @@ def _convert_to_cases(references: FileReferences, sweep: dict[str, Any], name: s
         return []  # the check of the sweep rejects other keys
     values = axis.get("values") if isinstance(axis, dict) else axis
     paths = (axis.get("paths") if isinstance(axis, dict) else None) or [name]
-    if not isinstance(values, list) or not references.dotted_paths & set(map(str, paths)):
+    if not isinstance(values, list) or not file_paths & set(map(str, paths)):
         return []
     labels = [str(swept_value_label(value)) for value in values]
     if len(set(labels)) < len(labels):

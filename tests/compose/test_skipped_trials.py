@@ -78,7 +78,7 @@ def test_a_run_of_which_every_trial_needs_a_gpu_is_rejected(gpu_reason: None, tm
     """An empty run would look like a success."""
     settings = {"missing_gpu": "skip", "cluster.worker.device": "cuda"}
 
-    with pytest.raises(UserError, match="smoke: every trial needs a GPU, and there is no GPU on this host"):
+    with pytest.raises(UserError, match="smoke: this host can run no trial: no GPU on this host"):
         run_smoke_scenario(ScriptedEngine({}), tmp_path, **settings)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ from typing import Any
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, container_labels
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE
 from compose.shaping import shared_link
-from services.plan import NodePlan, Plan
+from services.plan import CommandPlan, NodePlan, Plan
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
 PLAN_PATH, RUNNER_PIPE_PATH = "/run/ensayo/plan.json", "/run/ensayo/runner"  # in containers
@@ -22,6 +22,7 @@ PLAN_PATH, RUNNER_PIPE_PATH = "/run/ensayo/plan.json", "/run/ensayo/runner"  # i
 CPU_PERIOD_US, LARGE_CPU_SHARE, LARGE_SHARE_CPU_PERIOD_US = 10_000, 0.5, 5_000
 MIN_CPU_QUOTA_US = 1_000  # the kernel's minimum
 NODE_PIDS_LIMIT = 128
+COMMAND_PIDS_LIMIT = 1024  # of a worker that runs a user's command: TensorFlow starts more than 100 threads
 HEALTH_INTERVAL_S = 60  # a health check takes 0.1 s of CPU time, which would delay training steps on a small host
 NODE_SYSCTLS = {
     # The host's default may be bbr, which performs badly on slow shaped links; reno is built in and allowed everywhere.
@@ -144,10 +145,10 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "user": host_properties.user,
         "init": True,
         "read_only": True,
-        "tmpfs": ["/tmp:size=64m,mode=1777"],  # noqa: S108 - private to the container, in memory
+        "tmpfs": [f"/tmp:size={_scratch_size(plan, node)},mode=1777"],  # noqa: S108 - private to the container, in memory
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "pids_limit": NODE_PIDS_LIMIT,
+        "pids_limit": _pids_limit(plan, node),
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
         **compose_file_cpu_quota(node.cpus),
@@ -160,7 +161,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
-        "volumes": [_runner_pipe_mount(host_properties), *_data_mounts(plan, node), *_code_mounts(plan)],
+        "volumes": [_runner_pipe_mount(host_properties), *_host_folder_mounts(plan, node)],
         "secrets": [
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
@@ -168,24 +169,27 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
     return service | ({"deploy": _GPU_REQUEST} if gets_gpu else {})
 
 
+def _pids_limit(plan: Plan, node: NodePlan) -> int:
+    """Return the largest number of processes and threads in a node's container."""
+    return COMMAND_PIDS_LIMIT if isinstance(plan, CommandPlan) and node.role == "worker" else NODE_PIDS_LIMIT
+
+
+def _scratch_size(plan: Plan, node: NodePlan) -> str:
+    """Return the size of a node's folder for temporary files, which counts as its memory.
+
+    A command of the user writes its files there, for example checkpoints: at most half of the node's memory.
+    """
+    return str(node.memory_bytes // 2) if isinstance(plan, CommandPlan) and node.role == "worker" else "64m"
+
+
 def _runner_pipe_mount(host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the bind mount of the runner pipe, at whose end of file the process of a container exits."""
     return _read_only_mount(host_properties.secrets_folder / RUNNER_PIPE_FILE, RUNNER_PIPE_PATH)
 
 
-def _data_mounts(plan: Plan, node: NodePlan) -> list[dict[str, Any]]:
-    """Return the bind mount of the prepared data, at their path on the host, for nodes that read samples."""
-    folder = plan.dataset.folder_on_nodes
-    return [] if folder is None or node.role == "ps_shard" else [_read_only_mount(folder, str(folder))]
-
-
-def _code_mounts(plan: Plan) -> list[dict[str, Any]]:
-    """Return the bind mounts of the user's code, and of the packages that it imports, at their paths on the host.
-
-    All nodes get them, since all need the layout of the model's parameters.
-    """
-    folders = plan.model.folders_on_nodes
-    return [_read_only_mount(folder, str(folder)) for folder in folders if folder is not None]
+def _host_folder_mounts(plan: Plan, node: NodePlan) -> list[dict[str, Any]]:
+    """Return the bind mounts of data, code and packages that a node reads, at their paths on the host."""
+    return [_read_only_mount(folder, str(folder)) for folder in plan.host_folders(node.role)]
 
 
 def _read_only_mount(source: Path, target: str) -> dict[str, Any]:

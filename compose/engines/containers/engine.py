@@ -5,7 +5,6 @@ Docker Compose starts and removes the containers.
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
@@ -33,7 +32,7 @@ from compose.shaping.mechanisms import (
     needs_kernel_shaping,
 )
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
-from services.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, CommandPlan, Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.run_settings import EngineName
 from services.schema.component import FrozenRecord
@@ -104,17 +103,16 @@ class DockerEngine(TrialEngine):
         self.images["cpu"] = build_node_image("cpu", self._report_preparation)
 
     def check_plans(self, plans: Sequence[Plan]) -> None:
-        """Check that containers can import packages of this host: they have the same minor version of Python.
+        """Check that containers can import packages of the host: they have the same minor version of Python.
 
         Raises:
             HostError: they have another version.
         """
-        host_python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        if host_python != IMAGE_PYTHON and any(plan.model.folders_on_nodes.packages for plan in plans):
+        host_pythons = sorted({plan.host_python for plan in plans if plan.host_python is not None} - {IMAGE_PYTHON})
+        if host_pythons:
             raise HostError(
-                f"containers import PyTorch from this host's Python {host_python}, but the node image has Python "
-                f"{IMAGE_PYTHON}; install Ensayo and PyTorch with Python {IMAGE_PYTHON}, or use engine local or "
-                "simulated"
+                f"containers import packages of this host's Python {host_pythons[0]}, but the node image has Python "
+                f"{IMAGE_PYTHON}; install them with Python {IMAGE_PYTHON}, or use engine local"
             )
 
     def describe_engine_versions(self) -> dict[str, Any]:
@@ -147,6 +145,11 @@ class DockerEngine(TrialEngine):
             self.images["cuda"] = build_node_image("cuda", self._report_preparation)  # immediate once the image exists
         mechanisms = self.choose_shaping_mechanisms(plan)
         if "transport" in (mechanisms.delay, mechanisms.loss):
+            if isinstance(plan, CommandPlan) and plan.process_group == "gloo":
+                raise HostError(
+                    "this kernel can't delay or lose packets, and gloo does not use Ensayo's transport, which could; "
+                    "use a strategy with process_group: ensayo, or remove delay, jitter and loss"
+                )
             plan = plan.model_copy(update={"delay_mechanism": "transport"})
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
         with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:

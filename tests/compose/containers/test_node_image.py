@@ -29,7 +29,7 @@ def imported_modules() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
+            elif isinstance(node, ast.ImportFrom) and not node.level:
                 names.add(node.module or "")
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"services"}
 

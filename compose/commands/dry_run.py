@@ -1,0 +1,128 @@
+"""Dry run of a user's command: one process that counts the collectives of a step, without a network.
+
+The process believes that it is rank 0 of so many ranks. Its collectives do nothing. It ends after a few steps.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from compose.engines.local import NODE_ENVIRONMENT
+from compose.host.host_facts import user_cache_folder
+from compose.runs.host_program import run_host_program
+from services.commands.launch import INSIDE_FOLDER, PYTHON_NAMES, link_command_files
+from services.scenario.command_profile import ProfileOutcome, StepProfile
+from services.scenario.command_workload import CommandWorkload
+
+STEPS = 8
+TIMEOUT_S = 120.0
+MAX_REASON_LENGTH = 300
+
+
+def profile_command_on_host(workload: CommandWorkload, worker_count: int, seed: int) -> ProfileOutcome:
+    """Return the profile of a step of a command on so many ranks, or the reason why there is none.
+
+    The result is kept in the user's cache: it depends on the command and its environment, the Python files of its
+    folder, the interpreter and the number of ranks. The seed has no effect, so that repeats share a profile.
+    """
+    if reason := _reason_to_count_nothing(workload):
+        return ProfileOutcome(None, reason)
+    words = workload.command_words(worker_count, seed)
+    inputs = [workload.command_words(worker_count, 0), workload.sha256, worker_count, workload.environment]
+    inputs += [workload.folder, workload.interpreter.model_dump() if workload.interpreter else None, _own_code_digest()]
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+    path = user_cache_folder() / "profiles" / f"{digest}.json"
+    if path.exists():
+        return _decode_outcome(json.loads(path.read_text(encoding="utf-8")))
+    result = _run(workload, words, worker_count)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(result))
+    temporary.replace(path)
+    return _decode_outcome(result)
+
+
+def _reason_to_count_nothing(workload: CommandWorkload) -> str:
+    """Return why a dry run would count no collectives; empty if it may count some."""
+    if workload.missing_modules:
+        return f"dry run: {workload.missing_modules[0]} is not installed"
+    if workload.requires and "torch" not in workload.requires:
+        return "dry run: collectives are counted in torch.distributed, and workload.requires does not name torch"
+    return ""
+
+
+def _own_code_digest() -> str:
+    """Return the digest of the code that measures: results of other versions are not used."""
+    files = sorted(INSIDE_FOLDER.rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _decode_outcome(result: dict[str, Any]) -> ProfileOutcome:
+    if not result["complete"]:
+        return ProfileOutcome(None, f"dry run: {result['reason']}")
+    profile = {key: result[key] for key in StepProfile.model_fields}
+    return ProfileOutcome(StepProfile.model_validate(profile))
+
+
+def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int) -> dict[str, Any]:
+    """Run the command once with counted collectives, and return what it has counted."""
+    if words[0] not in PYTHON_NAMES:
+        return _failure(f"only commands that begin with python are counted, not {words[0]}")
+    with tempfile.TemporaryDirectory(prefix="ensayo-dry-run-") as folder:
+        scratch = Path(folder)
+        output, settings_file, files = scratch / "result.json", scratch / "meter.json", scratch / "files"
+        files.mkdir()
+        link_command_files(Path(workload.folder), files)
+        settings_file.write_text(json.dumps({"mode": "dry_run", "output": str(output), "dry_run_steps": STEPS}))
+        python = workload.interpreter.path if workload.interpreter else "python"
+        environment = {
+            **NODE_ENVIRONMENT,
+            "PYTHONPATH": str(INSIDE_FOLDER),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": str(scratch),
+            "RANK": "0",
+            "WORLD_SIZE": str(worker_count),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "1",
+            "ENSAYO_METER": str(settings_file),
+            **workload.environment,
+        }
+        assignments = [f"{name}={value}" for name, value in environment.items()]
+        command = ["env", f"--chdir={files}", *assignments, python, *words[1:]]
+        try:
+            process = run_host_program(command, TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return _failure(f"the command made no {STEPS} optimiser steps within {TIMEOUT_S:g} s")
+        if not output.exists():
+            last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+            reason = f"the command ended with exit code {process.returncode}: {last_line}"
+            return _failure(reason if process.returncode else "the command does not use torch.distributed")
+        result: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+        return _summarise(result)
+
+
+def _failure(reason: str) -> dict[str, Any]:
+    return {"complete": False, "reason": reason[:MAX_REASON_LENGTH]}
+
+
+def _summarise(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the profile of the last step, which is in steady state, in the form of the cache."""
+    if not result["complete"]:
+        return _failure(result["reason"])
+    last, others = result["steps"][-1], result["steps"][2:-1]
+    if any(step["collectives"] != last["collectives"] for step in others):
+        return _failure("steps differ in their collectives")
+    return {
+        "complete": True,
+        "collectives": last["collectives"],
+        "start_collectives": result["start_collectives"],
+        "launch_shares": last["launch_shares"],
+        "update_share": last["update_share"],
+        "cpu_s": last["cpu_s"],
+    }

@@ -1,0 +1,19 @@
+"""Packages that a user's command needs, and that its interpreter lacks."""
+
+from pathlib import Path
+
+from services.plan import CommandPlan, Plan
+from services.schema.message_paths import path_for_messages
+
+
+def explain_missing_packages(plan: Plan) -> str | None:
+    """Return the packages that the interpreter of a command lacks, and the remedy; None if it lacks none."""
+    if not isinstance(plan, CommandPlan) or not (missing := plan.workload.missing_modules):
+        return None
+    interpreter = plan.workload.interpreter
+    python = path_for_messages(Path(interpreter.path)) if interpreter else "python"
+    names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
+    return (
+        f"{names} {verb} not installed for {python}; run {python} -m pip install {' '.join(missing)}, or name an "
+        "interpreter that has it in workload.python"
+    )

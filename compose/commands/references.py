@@ -1,0 +1,78 @@
+"""Files and interpreter of a user's command in a scenario document, resolved when the scenario is loaded."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from compose.commands.interpreter import describe_interpreter
+from compose.own_code.copies import copy_to_cache
+from compose.own_code.files import digest_code, read_code_files
+from services.scenario.command_workload import NAME_PATTERN
+from services.schema.errors import UserError
+from services.schema.message_paths import path_for_messages
+
+RESOLVED_COMMAND_KEYS = ("folder", "python", "requires")  # from which interpreter, digest and copy follow
+WORLD_READABLE = 0o005  # containers run as a user of their own
+
+
+class CommandReferenceError(UserError):
+    """Error in a key of a command that names files."""
+
+    def __init__(self, key: str, message: str) -> None:
+        """Create the error with the key below `workload`."""
+        super().__init__(message)
+        self.key = key
+
+
+def resolve_command(workload: dict[str, Any], scenario_folder: Path) -> None:
+    """Make the paths of a command absolute in place, and add interpreter, digest and a copy of the code.
+
+    Values of a wrong type are left unchanged: the check of the scenario rejects them.
+
+    Raises:
+        CommandReferenceError: folder or interpreter are missing or can't be used.
+    """
+    declared_folder, python = workload.get("folder", "."), workload.get("python")
+    required = _module_names(workload.get("requires", ()))
+    if not isinstance(declared_folder, str) or not isinstance(python, str | None) or required is None:
+        return
+    folder = Path(scenario_folder, declared_folder).resolve()
+    _check_folder(folder)
+    # Not `resolve()`: the interpreter of a virtual environment is a link, and its path names the environment.
+    interpreter = None if python is None else Path(os.path.abspath(scenario_folder / python))  # noqa: PTH100 - see above
+    try:
+        workload["interpreter"] = describe_interpreter(interpreter, required).model_dump(mode="json")
+    except UserError as error:
+        raise CommandReferenceError("python", str(error)) from error
+    try:
+        contents = read_code_files("folder", folder)
+    except UserError as error:
+        raise CommandReferenceError("folder", str(error)) from error
+    digest, declared_digest = digest_code(contents), workload.get("sha256")
+    if declared_digest not in (None, digest):
+        message = (
+            f"{path_for_messages(folder)}: the Python files in this folder have the digest {digest}, not "
+            f"{declared_digest}; restore the files, or remove sha256"
+        )
+        raise CommandReferenceError("sha256", message)
+    workload |= {
+        "folder": str(folder),
+        "sha256": digest,
+        "code": str(copy_to_cache(contents)) if contents else None,
+    }
+
+
+def _module_names(declared: Any) -> tuple[str, ...] | None:
+    """Return the declared names of modules as a tuple; None if they are no list of names."""
+    is_list = isinstance(declared, list | tuple)
+    return tuple(declared) if is_list and all(re.fullmatch(NAME_PATTERN, str(name)) for name in declared) else None
+
+
+def _check_folder(folder: Path) -> None:
+    place = path_for_messages(folder)
+    if not folder.is_dir():
+        raise CommandReferenceError("folder", f"{place}: there is no such folder; write the folder of your script")
+    if folder.stat().st_mode & WORLD_READABLE != WORLD_READABLE:
+        message = f"{place}: other users can't read this folder, and containers run as another user; run: chmod o+rx"
+        raise CommandReferenceError("folder", message)
