@@ -75,9 +75,25 @@ class PlanAfterStrategySwitch(PlanJsonSection):
         return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
 
+class ProfiledCollective(PlanJsonSection):
+    """One collective of a step of a user's command."""
+
+    operation: str
+    bytes: int
+
+
+class CommandStepProfile(PlanJsonSection):
+    """Collectives of a step of a user's command."""
+
+    collectives: tuple[ProfiledCollective, ...] = ()
+
+
 class TrialPlan(PlanJsonSection):
     """Plan of one trial, as far as the analysis reads it."""
 
+    workload_kind: str = "training"  # or "command": a training command of the user
+    profile: CommandStepProfile | None = None  # of a command, by its dry run
+    collective_s: tuple[float, ...] = ()  # predicted seconds of each collective of the profile
     run: str = ""
     trial: str
     label: str  # of the strategy in the scenario
@@ -134,6 +150,18 @@ class TrialPlan(PlanJsonSection):
     horizon_s: float | None = None  # virtual time up to which random events were drawn; None: no random events
     strict: bool = False
     fidelity: FidelityLimits = FidelityLimits()
+
+    def predicted_collective_s(self, operation: str, size_bytes: int) -> float | None:
+        """Return the predicted seconds of a collective of a user's command; None if its dry run had no such call."""
+        calls = self.profile.collectives if self.profile else ()
+        return next(
+            (
+                seconds
+                for call, seconds in zip(calls, self.collective_s, strict=False)  # empty in plans of older versions
+                if (call.operation, call.bytes) == (operation, size_bytes)
+            ),
+            None,
+        )
 
     @property
     def has_varying_worker_speeds(self) -> bool:

@@ -85,6 +85,11 @@ class TrialFolder:
         return self.path / "result.txt"
 
     @property
+    def collective_csv_path(self) -> Path:
+        """Path of collectives.csv: one row per node and collective of a user's command."""
+        return self.path / "collectives.csv"
+
+    @property
     def step_csv_path(self) -> Path:
         """Path of steps.csv: one row per worker and training step."""
         return self.path / "steps.csv"

@@ -4,7 +4,7 @@ Column names end with the unit. Times are seconds of virtual time since the even
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 
 from analysis.reading import mllog
 from analysis.reading.batches import read_logged_rows, rows_to_data_frame
+from analysis.reading.collectives import read_collectives
 from analysis.reading.damage import FileProblem, find_run_file_damage, find_trial_file_damage
 from analysis.reading.mllog import NodeLog, UnusableLogLine
 from analysis.reading.plan_view import TrialPlan, read_plan
@@ -46,6 +47,7 @@ class TrialLogTables:
     - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `sample_pictures`: pictures that show what the trained model does; None if its model has none.
+    - `collectives`: node and COLLECTIVE_COLUMNS; a row per node and collective of a user's command.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
@@ -67,6 +69,7 @@ class TrialLogTables:
     capacity_check: dict[str, Any]
     switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
     sample_pictures: SamplePictures | None = None
+    collectives: pd.DataFrame = field(default_factory=lambda: read_collectives({}, 0.0))  # of a user's command
     damage: tuple[FileProblem, ...] = ()
     disturbed_attempts: tuple[str, ...] = ()
 
@@ -158,6 +161,7 @@ def read_trial_tables(
         capacity_check=trial_folder.parent_run_folder.manifest.get("admission") or {},
         switch_record=switch_record,
         sample_pictures=read_sample_pictures(pictures.value) if pictures else None,
+        collectives=read_collectives(log_by_node_name, zero_s),
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
         disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )

@@ -27,12 +27,14 @@ TIE_TOLERANCE = 1e-6  # in units of the last digit; products of this size are ex
 def write_log_and_step_table(
     trial_folder: TrialFolder, trial_tables: TrialLogTables, node_logs: Mapping[str, NodeLog] | None = None
 ) -> None:
-    """Write result.txt and steps.csv of one trial.
+    """Write result.txt and steps.csv of one trial, and collectives.csv of a user's command.
 
     The logs are read if they are not given. Writing the same trial again gives the same bytes.
     """
     write_merged_log(trial_folder, read_node_logs(trial_folder) if node_logs is None else node_logs)
     write_step_csv(trial_folder, trial_tables)
+    if len(trial_tables.collectives):
+        trial_tables.collectives.to_csv(trial_folder.collective_csv_path, index=False, float_format="%.9g")
 
 
 def write_merged_log(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog]) -> Path:

@@ -114,6 +114,7 @@ def render_report_page(
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
+        collective_trials=[trial for trial in run_summary.trials if trial.collectives and trial.workers > 1],
         training_settings=make_training_settings_table(trial_plans),
         total=count_planned_trials(run_summary),
         owners=[

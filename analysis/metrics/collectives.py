@@ -1,0 +1,58 @@
+"""Times of the collectives of a user's command, beside their closed forms."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.reading.run_table import TrialLogTables
+
+FIRST_STEADY_STEP = 2  # DistributedDataParallel arranges its buckets anew after the first step
+
+
+@dataclass(frozen=True)
+class CollectiveTimes:
+    """Calls of one operation with one size, in the steps in steady state."""
+
+    operation: str
+    bytes: int  # size of the input on one rank
+    calls_per_step: float
+    median_s: float  # from the begin on the last rank to the end on the last rank
+    predicted_s: float | None  # by the closed form of the collective; None: the dry run had no such call
+    foreign_share: float  # share of the calls that gloo has run in place of Ensayo
+
+
+def measure_collectives(trial: TrialLogTables) -> list[CollectiveTimes]:
+    """Return the times of the collectives of a command by operation and size, in the order of their first calls.
+
+    Calls of different ranks belong together if they are the n-th call of the same step. A call that is not complete on
+    every rank is left out.
+    """
+    calls = trial.collectives[trial.collectives["step"] >= FIRST_STEADY_STEP]
+    if not len(calls):
+        return []
+    numbered = calls.assign(number=calls.groupby(["node", "step"]).cumcount())
+    joined = numbered.groupby(["step", "number"], sort=False).agg(
+        operation=("operation", "first"),
+        bytes=("bytes", "first"),
+        begin_s=("begin_s", "max"),
+        end_s=("end_s", "max"),
+        ended=("end_s", "count"),
+        ranks=("node", "count"),
+        foreign=("is_foreign", "mean"),
+    )
+    whole = joined[joined["ended"] == joined["ranks"]]
+    step_count = whole.index.get_level_values("step").nunique()
+    groups = whole.groupby(["operation", "bytes"], sort=False)
+    return [_summarise_calls(trial, group, step_count) for _, group in groups]
+
+
+def _summarise_calls(trial: TrialLogTables, calls: pd.DataFrame, step_count: int) -> CollectiveTimes:
+    operation, size = str(calls["operation"].iloc[0]), int(calls["bytes"].iloc[0])
+    return CollectiveTimes(
+        operation=operation,
+        bytes=size,
+        calls_per_step=len(calls) / step_count,
+        median_s=float((calls["end_s"] - calls["begin_s"]).median()),
+        predicted_s=trial.plan.predicted_collective_s(operation, size),
+        foreign_share=float(calls["foreign"].mean()),
+    )
