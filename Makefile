@@ -10,7 +10,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-compute bench-convergence bench-fidelity bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-commands bench-compute bench-convergence bench-fidelity bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -81,6 +81,9 @@ bench-compute: $(torch_ready) ## compare time and memory of training steps with 
 
 bench-modules: $(torch_ready) ## compare modules of users in Ensayo with plain PyTorch [ARGS='--rounds 400']
 	$(torch_bin)/python -m benchmarks.compute.user_module_times $(ARGS)
+
+bench-commands: $(torch_ready) ## measure users' training commands in containers [ARGS='--groups pacing --write "my machine"']
+	$(torch_bin)/python -m benchmarks.commands $(ARGS)
 
 # gloo comes with PyTorch, which is installed only when asked for.
 bench-transport: $(ready) $(if $(TORCH),$(torch_ready)) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']

@@ -23,7 +23,7 @@ from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.runs.supervisor import LogTail
-from services.plan import Plan
+from services.plan import Plan, decode_plan
 from services.runtime.transport import Message, MessageTag
 from services.scenario.scenario import Scenario
 from services.transport.codec import decode_message, encode_message
@@ -168,7 +168,7 @@ def _median_step_times(run_folder: Path) -> Iterator[tuple[Plan, float]]:
     The first step is left out, since it includes opening the streams.
     """
     for trial_path in sorted((run_folder / "trials").iterdir()):
-        plan = Plan.model_validate_json((trial_path / "plan.json").read_bytes())
+        plan = decode_plan((trial_path / "plan.json").read_bytes())
         events = LogTail(trial_path / "logs" / "worker-0.log").read_new_events()
         values = [event["value"] for event in events if event["key"] == "node_steps"]
         rows = [dict(zip(value["columns"], row, strict=True)) for value in values for row in value["rows"]]

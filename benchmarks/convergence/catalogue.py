@@ -23,9 +23,9 @@ class ReferenceCase:
         """Return the workload of the scenario, or that of one case of its sweep."""
         scenario = load_scenario(find_scenario(self.scenario))
         if not self.batch_case:
-            return scenario.workload
+            return scenario.training_workload
         trials = (trial for trial in scenario.trials() if trial.labels["batch"] == self.batch_case)
-        return next(trials).scenario.workload
+        return next(trials).scenario.training_workload
 
     def make_run_workload(self, batch: int) -> Workload:
         """Return the workload of one worker with this batch, which stops at the target or after a longer budget.

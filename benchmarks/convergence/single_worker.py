@@ -5,7 +5,8 @@ from typing import Any
 
 from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial
-from services.plan import COORDINATOR, make_plan
+from services.plan import COORDINATOR
+from services.plan.training_plan import make_training_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.scenario.workload import Workload
@@ -29,7 +30,7 @@ def samples_to_target_of_one_worker(workload: Workload, seed: int) -> int | None
     (trial,) = scenario.trials()
     lines: dict[str, list[str]] = {}
     simulate_trial(
-        make_plan(trial, "reference", "simulated", DummyAddresses()),
+        make_training_plan(trial, "reference", "simulated", DummyAddresses()),
         lambda node_name: lines.setdefault(node_name, []).append,
     )
     events = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines[COORDINATOR])

@@ -1,0 +1,31 @@
+"""Entry point of `make bench-commands`."""
+
+import argparse
+import sys
+
+from benchmarks.commands.cases import all_rows
+from benchmarks.commands.measurements import measure_rows
+from benchmarks.commands.results_page import RESULTS_PAGE, format_page, format_table
+from compose.runs.git_commit import git_commit_of_checkout
+
+DEFAULT_ROUNDS = 3
+
+
+def main() -> int:
+    """Measure the chosen rows, print their table, and return 1 if a limit is not met."""
+    parser = argparse.ArgumentParser(prog="make bench-commands")
+    parser.add_argument("--groups", help="groups of rows, separated by commas; default: all")
+    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS)
+    parser.add_argument("--write", metavar="MACHINE", help="write docs/results/commands.md, naming this machine")
+    arguments = parser.parse_args()
+    groups = arguments.groups.split(",") if arguments.groups else None
+    rows = [row for row in all_rows() if groups is None or row.group in groups]
+    results = measure_rows(rows, arguments.rounds)
+    sys.stdout.write(format_table(results) + "\n")
+    if arguments.write:
+        RESULTS_PAGE.write_text(format_page(results, f"{arguments.write}, commit {git_commit_of_checkout()}"))
+    return 0 if all(result.meets_limit for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
