@@ -107,11 +107,19 @@ def _exchanged_vector(profile: StepProfile | None) -> ModelVector:
 def _bytes_per_step(
     profile: StepProfile | None, strategy: CommandStrategy, nodes: Sequence[NodePlan]
 ) -> dict[str, int | float]:
-    """Return the payload bytes that each worker sends per step; empty if they are not known."""
-    sent = payload_bytes_sent(profile.collectives, strategy.process_group) if profile else None
-    if sent is None or strategy.compress.kind != "identity":
+    """Return the payload bytes that each worker sends per step; empty if those of a collective are not known."""
+    workers = [node for node in nodes if node.role == "worker"]
+    runs_on_gloo = strategy.process_group == "gloo"
+    sent = {
+        node.name: [
+            payload_bytes_sent(call, strategy, len(workers), node.rank, runs_on_gloo=runs_on_gloo)
+            for call in (profile.collectives if profile else ())
+        ]
+        for node in workers
+    }
+    if profile is None or any(size is None for sizes in sent.values() for size in sizes):
         return {}
-    return {node.name: sent for node in nodes if node.role == "worker"}
+    return {name: sum(size or 0.0 for size in sizes) for name, sizes in sent.items()}
 
 
 def _predict_step(

@@ -1,13 +1,14 @@
 """Predicted bytes and times of a user's command, from the collectives that a dry run has counted."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
+from services.compressors import IdentityCompressor
 from services.scenario.command_profile import CollectiveCall, StepProfile
 from services.strategies import CommandStrategy
 from services.strategies.all_reduce import AllReduce
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
+COMPRESSED_TYPES = {"float32": 4, "float64": 8}  # bytes of an entry
 FORMULA = "t_c + the part of the collectives that the compute does not hide"
 
 
@@ -35,18 +36,34 @@ def payload_shares(operation: str, group_size: int) -> PayloadShares | None:
     return shares.get(operation)
 
 
-def payload_bytes_sent(collectives: Iterable[CollectiveCall], process_group: str) -> float | None:
-    """Return the payload bytes that each rank sends for these collectives.
+def payload_bytes_sent(
+    call: CollectiveCall, strategy: CommandStrategy, worker_count: int, rank: int, *, runs_on_gloo: bool
+) -> float | None:
+    """Return the payload bytes that a rank sends for a collective.
 
-    Return None if ranks send unequal amounts, as in a broadcast.
+    Return None if they are not known: those of a broadcast depend on its root.
+
+    Args:
+        call: the collective.
+        strategy: collective and compressor of Ensayo's process group.
+        worker_count: number of all ranks.
+        rank: the sender.
+        runs_on_gloo: whether gloo runs the collective.
     """
-    total = 0.0
-    for call in collectives:
-        shares = payload_shares(call.operation, call.group_size)
-        if shares is None:
-            return None
-        total += call.bytes * getattr(shares, process_group)
-    return total
+    if not runs_on_gloo and call.operation == "all_reduce" and call.group_size == worker_count:
+        return _all_reduce_bytes(call, strategy, worker_count, rank)
+    shares = payload_shares(call.operation, call.group_size)
+    return None if shares is None else call.bytes * (shares.gloo if runs_on_gloo else shares.ensayo)
+
+
+def _all_reduce_bytes(call: CollectiveCall, strategy: CommandStrategy, worker_count: int, rank: int) -> float:
+    """Return the bytes that a rank sends in an all-reduce of Ensayo; only fp32 and fp64 are compressed."""
+    is_compressed = call.dtype in COMPRESSED_TYPES
+    dtype = call.dtype if is_compressed else "uint8"
+    compressor = strategy.compress if is_compressed else IdentityCompressor()
+    all_reduce = AllReduce(collective=strategy.collective, compress=compressor)
+    entries = call.bytes // COMPRESSED_TYPES.get(call.dtype, 1)
+    return all_reduce.sent_bytes_per_step(worker_count, entries, dtype).workers[rank]
 
 
 def explain_unpredictable_collectives(profile: StepProfile, worker_count: int) -> str:

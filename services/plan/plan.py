@@ -322,9 +322,16 @@ class CommandPlan(Plan):
         return self.workload.interpreter.minor_version if self.workload.interpreter else None
 
     @property
+    def command_strategy(self) -> CommandStrategy:
+        """Strategy of the command."""
+        if not isinstance(self.strategy, CommandStrategy):
+            raise TypeError(f"trial {self.trial}: strategy {self.strategy.kind} runs no command")
+        return self.strategy
+
+    @property
     def process_group(self) -> Literal["gloo", "ensayo"]:
         """What runs the collectives of the command."""
-        return self.strategy.process_group if isinstance(self.strategy, CommandStrategy) else "gloo"
+        return self.command_strategy.process_group
 
     def step_compute_s(self, node: NodePlan) -> float | None:
         """Return the declared compute time of a step of a worker in virtual seconds, without its variation.

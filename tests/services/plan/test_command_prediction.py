@@ -3,9 +3,12 @@
 import pytest
 from command_plans import make_profile, plan_command
 
+from services.collectives.halving_doubling import HalvingDoubling
+from services.compressors.fp16 import Fp16
 from services.plan import CommandPlan
 from services.plan.command_prediction import payload_bytes_sent
 from services.scenario.command_profile import CollectiveCall, ProfileOutcome, StepProfile
+from services.strategies import CommandStrategy
 
 MB = 1_000_000
 LINK = {"uplink": "100mbit", "downlink": "100mbit"}
@@ -37,12 +40,37 @@ def test_bytes_of_a_collective_follow_the_usual_formulas(
     operation: str, ranks: int, process_group: str, share: float
 ) -> None:
     """The report compares them with what crossed the interface."""
-    assert payload_bytes_sent([call(operation, MB, ranks)], process_group) == share * MB
+    strategy = CommandStrategy(process_group=process_group)  # type: ignore[arg-type]
+    runs_on_gloo = process_group == "gloo"
+
+    sent = [payload_bytes_sent(call(operation, MB, ranks), strategy, ranks, 1, runs_on_gloo=runs_on_gloo)]
+
+    assert sent == [share * MB]
 
 
 def test_bytes_are_unknown_if_ranks_send_unequal_amounts() -> None:
     """The root of a broadcast sends more than others: a guess would make the comparison wrong."""
-    assert payload_bytes_sent([call("all_reduce", MB, 2), call("broadcast", MB, 2)], "gloo") is None
+    plan = plan_step(make_profile(("all_reduce", MB), ("broadcast", 8), launch_shares=(0.5, 0.6)), 0.2)
+
+    assert plan.bytes_per_step == {}
+
+
+def test_bytes_of_ensayos_all_reduce_are_those_of_its_schedule_and_format() -> None:
+    """Ranks of a schedule may send unequal amounts, and fp16 halves those of fp32."""
+    sums = CollectiveCall(operation="all_reduce", bytes=1_200_000, dtype="float32", group_size=3)
+    halving = CommandStrategy(process_group="ensayo", collective=HalvingDoubling())
+    compressed = CommandStrategy(process_group="ensayo", compress=Fp16())
+
+    assert [payload_bytes_sent(sums, halving, 3, rank, runs_on_gloo=False) for rank in range(3)] == [
+        2_400_000,
+        1_200_000,
+        1_200_000,
+    ]
+    assert payload_bytes_sent(sums, compressed, 3, 0, runs_on_gloo=False) == 800_000
+    assert (
+        payload_bytes_sent(sums.model_copy(update={"dtype": "int64"}), compressed, 3, 0, runs_on_gloo=False)
+        == 1_600_000
+    )
 
 
 def test_a_collective_after_the_whole_compute_is_exposed() -> None:
