@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import platform
+import re
 import resource
 import sys
 import tempfile
@@ -27,7 +28,8 @@ from services.runtime.run_log import RunLog
 from services.schema.errors import CommandFailed
 from services.worker.event_runner import ScenarioEventRunner
 
-MAX_OUTPUT_LINE_BYTES = 1 << 20
+MAX_OUTPUT_LINE_BYTES, MAX_OUTPUT_BYTES = 1 << 20, 16 << 20
+OUTPUT_CUT_TEXT = f"ensayo: further output is left out: it is longer than {MAX_OUTPUT_BYTES >> 20} MiB\n"
 KEPT_LINES = 3  # of the command's output, for the message of an error
 OUTPUT_TIMEOUT_S = 5.0  # for the last lines, if a process that the command has started keeps its output open
 
@@ -45,14 +47,18 @@ class CommandAgent:
     events: ScenarioEventRunner
     group_settings: Mapping[str, Any]  # of the process group of Ensayo
     _compute_s: float | None = None  # wall seconds of compute of the running step; None: not paced
-    _is_training: bool = False
+    _is_ready: asyncio.Event = field(default_factory=asyncio.Event)  # the command is ready to train
+    _training_start: asyncio.Future[None] | None = None  # done when the commands of all nodes are ready
     _interface_bytes_at_start: int | None = None
     _training_scope: AsyncExitStack = field(default_factory=AsyncExitStack)  # in which the scenario's events run
+    _notes: list[str] = field(default_factory=list)  # problems of the metering
     _last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
 
     def __post_init__(self) -> None:
-        self._steps = CommandStepLog(self.plan, self.clock, self.log)
+        self._steps = CommandStepLog(self.plan, self.node.rank, self.clock, self.log)
         self._metrics = MetricPatterns(self.plan.workload.metrics if self.node.rank == 0 else {})
+        pattern = self.plan.workload.step_line
+        self._step_lines = re.compile(pattern) if pattern and self.plan.profile is None else None
         variation = self.node.variation
         self._duration_factor = (
             (lambda step: variation.duration_factor(self.plan.seed, self.node.rank, step))
@@ -71,8 +77,8 @@ class CommandAgent:
         async with self._training_scope:
             with tempfile.TemporaryDirectory(prefix="ensayo-command-") as folder:
                 scratch = Path(folder)
-                async with serve_meter(scratch / "meter.sock", self._handle_message):
-                    exit_code = await self._run_process(scratch)
+                async with serve_meter(scratch / "meter.sock", self._handle_message) as meter_failure:
+                    exit_code = await self._run_process(scratch, meter_failure)
             self._steps.add_last_collectives(())
         self.log.log_event("command_end", {"exit_code": exit_code})
         if exit_code:
@@ -81,11 +87,11 @@ class CommandAgent:
         self._log_totals()
         await self.control.leave(self._steps.steps, self._samples)
 
-    async def _run_process(self, scratch: Path) -> int:
+    async def _run_process(self, scratch: Path, meter_failure: asyncio.Future[None]) -> int:
         """Start the command, pass on its output, and return its exit code; a signal has a negative code."""
         files, settings_file = scratch / "files", scratch / "meter.json"
         files.mkdir()
-        launch.link_command_files(Path(self.plan.workload.folder), files)
+        launch.prepare_command_folder(Path(self.plan.workload.folder), files)
         settings = launch.meter_settings(self.plan, self.node, scratch / "meter.sock", self.group_settings)
         settings_file.write_text(json.dumps(settings))
         words = launch.command_words(self.plan)
@@ -102,16 +108,43 @@ class CommandAgent:
             )
         except OSError as error:
             raise CommandFailed(f"command {words[0]} can't be started: {os.strerror(error.errno or 0)}") from error
-        if (
-            self.plan.profile is None
-        ):  # nothing is known about its collectives: no message may ever say that it is ready
-            await self._await_training_start()
         output = asyncio.create_task(self._pass_on_output(process.stdout))
-        exit_code = await process.wait()
+        if self.plan.profile is None:  # it may never make a process group
+            await self._await_training_start()
+        exit_code = await self._await_exit(process, (output, meter_failure))
         await asyncio.wait((output,), timeout=OUTPUT_TIMEOUT_S)
-        if not output.done():
-            output.cancel()
+        if output.done():
+            await output  # raises its error
+        output.cancel()
         return exit_code
+
+    async def _await_exit(
+        self, process: asyncio.subprocess.Process, helpers: tuple[asyncio.Future[None], asyncio.Future[None]]
+    ) -> int:
+        """Wait for the end of the command, and return its exit code. An error of a helper ends the command.
+
+        Raises:
+            CommandFailed: the command is not ready to train within `timeouts.start`; other ranks wait for it.
+        """
+        exit_code, ready = asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._is_ready.wait())
+        start_timeout_s = self.plan.timeouts.start
+        waits = (exit_code, ready)
+        await asyncio.wait(waits, timeout=self.clock.to_wall_s(start_timeout_s), return_when=asyncio.FIRST_COMPLETED)
+        if not exit_code.done() and not ready.done():
+            process.kill()
+            await exit_code
+            raise CommandFailed(
+                f"the command of {self.node.name} has made no process group within {start_timeout_s:g} s, as its dry "
+                "run did; see its output in the log, or increase timeouts.start"
+            )
+        pending: set[asyncio.Future[Any]] = {exit_code, *helpers}
+        while not exit_code.done():
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if failed := next((helper for helper in done if helper is not exit_code and helper.exception()), None):
+                process.kill()
+                await exit_code
+                await failed
+        return await exit_code
 
     async def _handle_message(self, message: Mapping[str, Any]) -> float | None:
         """Handle a message of the metering, and return the compute time of the next step in wall seconds."""
@@ -119,47 +152,66 @@ class CommandAgent:
             case kind if kind == HELLO:
                 self.log.log_event("command_meter", {key: message[key] for key in message if key != "kind"})
                 await self._await_training_start()
-                return await self._begin_step(0)
+                return await self._begin_step(0, self.clock.now())
             case kind if kind == STEP:
                 self._steps.add_step(message, self._compute_s)
-                return await self._begin_step(message["number"] + 1)
+                return await self._begin_step(message["number"] + 1, message["end_s"] / self.clock.to_wall_s(1.0))
             case kind if kind == END:
                 self._steps.add_last_collectives(message["collectives"])
                 if message["parameters_sha256"]:
                     self.log.log_event("node_hash", message["parameters_sha256"], step=self._steps.steps)
             case kind if kind == NOTE:
                 self.log.log_event("command_note", message["text"])
+                self._notes.append(message["text"])
         return None
 
-    async def _begin_step(self, step: int) -> float | None:
-        """Begin the events of a step, and return the wall seconds that its compute has to take."""
+    async def _begin_step(self, step: int, begin_s: float) -> float | None:
+        """Begin the events of a step, and return the wall seconds that its compute has to take.
+
+        The step has begun at the virtual time `begin_s`: at the end of the update before it.
+        """
         await self.events.begin_events_of_step(step)
         compute_s = self.plan.step_compute_s(self.node)
-        if compute_s is None:
+        if compute_s is None or self.plan.profile is None:
             return None
-        now_s = self.clock.now()
-        end_s = self.events.slowdowns.end_of_compute_s(now_s, compute_s * self._duration_factor(step))
-        self._compute_s = self.clock.to_wall_s(end_s - now_s)
+        end_s = self.events.slowdowns.end_of_compute_s(begin_s, compute_s * self._duration_factor(step))
+        self._compute_s = self.clock.to_wall_s(end_s - begin_s)
         return self._compute_s
 
     async def _await_training_start(self) -> None:
         """Wait until the commands of all nodes are ready to train; return at once if the training has started."""
-        if not self._is_training:
-            self._is_training = True
-            start_s = await self.control.await_training_start()
-            await self._training_scope.enter_async_context(self.events.run_events(start_s))
-            self._interface_bytes_at_start = self.read_interface_bytes()
+        self._is_ready.set()
+        if self._training_start is None:
+            self._training_start = asyncio.ensure_future(self._start_training())
+        await asyncio.shield(self._training_start)
+
+    async def _start_training(self) -> None:
+        start_s = await self.control.await_training_start()
+        await self._training_scope.enter_async_context(self.events.run_events(start_s))
+        self._interface_bytes_at_start = self.read_interface_bytes()
 
     async def _pass_on_output(self, output: asyncio.StreamReader | None) -> None:
-        """Copy the output of the command to standard error, and report the metrics in it."""
+        """Copy the output of the command to standard error, and report the metrics in it.
+
+        Output beyond MAX_OUTPUT_BYTES is not copied.
+        """
+        copied_bytes = 0
         while output is not None and (line := await _read_line(output)):
             text = line.decode(errors="replace").rstrip("\r\n")
-            sys.stderr.write(text + "\n")
+            if copied_bytes <= MAX_OUTPUT_BYTES:
+                copied_bytes += len(line)
+                sys.stderr.write(text + "\n" if copied_bytes <= MAX_OUTPUT_BYTES else OUTPUT_CUT_TEXT)
+            self._log_step_of_line(text)
             if text.strip():
                 self._last_lines.append(text.strip())
             if values := self._metrics.find_values(text):
                 await self.control.report_metrics(values, self._steps.steps, self._samples * self.plan.workers)
         sys.stderr.flush()
+
+    def _log_step_of_line(self, line: str) -> None:
+        """Log a step if a line marks its end, unless the metering measures the steps."""
+        if self._step_lines is not None and self._step_lines.search(line):
+            self._steps.add_unmetered_step(self.clock.now())
 
     @property
     def _samples(self) -> int:
@@ -192,6 +244,7 @@ class CommandAgent:
             "steps": self._steps.steps,
             "deadlines": self._steps.deadlines,
             "missed_deadlines": self._steps.missed_deadlines,
+            "notes": self._notes,
             "uncounted_operations": sorted(self._steps.uncounted),
             "foreign_operations": sorted(self._steps.foreign),
         }

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -12,11 +13,14 @@ from typing import Any
 from services.commands import inside
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
+from services.scenario.command_workload import PYTHON_NAMES
 
 INSIDE_FOLDER = Path(inside.__path__[0])  # on the PYTHONPATH of commands
-PYTHON_NAMES = ("python", "python3")
 LOOPBACK = "lo"
+MAX_COPIED_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)  # loaded here: a process that has just been forked must not load libraries
+_LIBC.prctl  # noqa: B018 - resolves the function
 
 
 def command_words(plan: CommandPlan) -> tuple[str, ...]:
@@ -109,15 +113,23 @@ def meter_settings(plan: CommandPlan, node: NodePlan, socket_path: Path, group: 
     }
 
 
-def link_command_files(folder: Path, scratch_folder: Path) -> None:
-    """Fill the current folder of the command with links to its files; what the command writes stays beside them."""
+def prepare_command_folder(folder: Path, scratch_folder: Path) -> None:
+    """Fill the current folder of a command with its files, so that what it writes is private to its process.
+
+    Files of up to MAX_COPIED_BYTES are copied. Larger files and sub-folders are links: writes through a link change the
+    original, where it is writable.
+    """
     for path in folder.iterdir():
-        (scratch_folder / path.name).symlink_to(path)
+        target = scratch_folder / path.name
+        if path.is_file() and path.stat().st_size <= MAX_COPIED_BYTES:
+            shutil.copy(path, target)
+        else:
+            target.symlink_to(path)
 
 
 def end_with_parent() -> None:
     """Make the kernel kill this process when its parent ends, however that happens. Runs in the new process."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _python_path(plan: CommandPlan) -> list[str]:

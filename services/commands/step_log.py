@@ -22,6 +22,7 @@ class CommandStepLog:
     """Writes a row per step and a row per collective to the log of a node, and counts both."""
 
     plan: CommandPlan
+    rank: int
     clock: Clock
     log: RunLog
     steps: int = 0
@@ -29,6 +30,7 @@ class CommandStepLog:
     missed_deadlines: int = 0
     payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of broadcasts, are left out
     collectives: int = 0
+    _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
     foreign: set[str] = field(default_factory=set)  # operations that gloo has run in place of Ensayo
 
@@ -72,6 +74,25 @@ class CommandStepLog:
         self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
         self.steps = message["number"] + 1
 
+    def add_unmetered_step(self, end_s: float) -> None:
+        """Log a step of which only the end is known: it began at the end of the previous one."""
+        begin_s, self._unmetered_end_s = self._unmetered_end_s, end_s
+        if begin_s is None:
+            return  # the begin of the first step is not known
+        row = {
+            "step": self.steps,
+            "start_s": self._log_time_offset_s + begin_s,
+            "step_s": end_s - begin_s,
+            "data_s": 0.0,
+            "compute_s": end_s - begin_s,  # with all communication, which is not known
+            "exchange_s": 0.0,
+            "update_s": 0.0,
+            "samples": self.plan.workload.batch_per_worker,
+            "bytes_sent": 0.0,
+        }
+        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
+        self.steps += 1
+
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
         """Log the collectives after the last step, and write all rows."""
         self._add_collectives(self.steps, 0.0, rows)
@@ -98,11 +119,16 @@ class CommandStepLog:
 
     def _count_collective(self, values: Mapping[str, Any]) -> float:
         """Return the payload bytes that this node sends for a collective, and add them to the totals."""
-        call = CollectiveCall(**{key: values[key] for key in ("operation", "bytes", "group_size", "is_asynchronous")})
+        call = CollectiveCall(
+            **{key: values[key] for key in ("operation", "bytes", "dtype", "group_size", "is_asynchronous")}
+        )
         self.collectives += 1
         if values["is_foreign"]:
             self.foreign.add(call.operation)
-        sent = payload_bytes_sent((call,), "gloo" if values["is_foreign"] else self.plan.process_group)
+        runs_on_gloo = values["is_foreign"] or self.plan.process_group == "gloo"
+        sent = payload_bytes_sent(
+            call, self.plan.command_strategy, self.plan.workers, self.rank, runs_on_gloo=runs_on_gloo
+        )
         if sent is None:
             self.uncounted.add(call.operation)
         self.payload_bytes += sent or 0.0

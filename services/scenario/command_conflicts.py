@@ -36,8 +36,8 @@ def _find_strategy_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     for label, strategy in scenario.strategies.items():
         if strategy.kind != "command":
             message = (
-                f"strategy {strategy.kind} trains a model of Ensayo, but the command of the workload decides itself "
-                "what it exchanges; write kind: command, and process_group: ensayo for collectives of Ensayo"
+                f"strategy {strategy.kind} needs workload.kind: training; for a command, write kind: command, and "
+                "process_group: ensayo to use collectives of Ensayo"
             )
             yield KeyConflict(("strategies", label, "kind"), message)
         else:
@@ -91,6 +91,6 @@ def _find_worker_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             yield KeyConflict(("cluster", "worker", "device"), message)
             return
         if spec.memory < MIN_WORKER_MEMORY:
-            message = f"a worker that runs a command needs at least {MIN_WORKER_MEMORY}, more than {spec.memory}"
+            message = f"{spec.memory} is too small for a worker that runs a command; write at least {MIN_WORKER_MEMORY}"
             yield KeyConflict(("cluster", "worker", "memory"), message)
             return

@@ -27,7 +27,7 @@ class StepProfile(FrozenRecord):
     """
 
     collectives: tuple[CollectiveCall, ...]
-    start_collectives: tuple[CollectiveCall, ...] = ()  # before the first step, and in the first two steps
+    start_collectives: tuple[CollectiveCall, ...] = ()  # before the first step
     launch_shares: tuple[float, ...]  # of the step's compute, before each collective
     update_share: float  # of the step's compute, before the optimiser's update
     cpu_s: float  # CPU seconds of a step of one rank on this host

@@ -16,18 +16,31 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.units import Operations
 
 BUILT_IN_VARIABLES = ("workers", "seed")
+PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
+RESERVED_VARIABLES = frozenset(  # of the environment, without which ranks can't meet, or are not measured
+    {
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        *("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "PYTHONPATH", "TF_CONFIG"),
+    }
+)
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
 def _check_pattern(pattern: str) -> str:
     """Return a regular expression unchanged; raise ValueError unless it is valid and has one group."""
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    groups = re.compile(_check_expression(pattern)).groups
     if groups != 1:
         raise ValueError(f"{pattern!r} needs one group for the number, such as 'loss=(\\S+)', not {groups}")
     return pattern
+
+
+def _check_expression(expression: str) -> str:
+    """Return a regular expression unchanged; raise ValueError unless it is valid."""
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
+    return expression
 
 
 def _split_command(command: object) -> object:
@@ -55,6 +68,7 @@ def _check_name(name: str) -> str:
     return name
 
 
+LineMark: TypeAlias = Annotated[str, AfterValidator(_check_expression)]
 LinePattern: TypeAlias = Annotated[str, AfterValidator(_check_pattern)]
 Name: TypeAlias = Annotated[
     str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
@@ -106,18 +120,29 @@ class CommandWorkload(FrozenRecord):
         description="metric -> regular expression for lines that rank 0 writes, with one group for the number, such as "
         "accuracy: 'accuracy: ([0-9.]+)'",
     )
+    step_line: LineMark | None = Field(
+        None,
+        description="regular expression for a line that every rank writes at the end of each step, which gives "
+        "the step times of frameworks other than PyTorch",
+    )
     batch_per_worker: PositiveInt = Field(
         1,
         description="samples that one rank computes in a training step, to which the throughput of workers refers; "
         "with 1, throughput: 5/s means a step time of 200 ms",
     )
-    target: QualityTarget | None = Field(None, description="value of a metric at which training counts as done")
+    target: QualityTarget | None = Field(
+        None,
+        description="metric value to reach; the time until rank 0 first reports it is measured, and the command "
+        "continues",
+    )
     flops_per_sample: Operations | None = Field(
         None,
         description="floating-point operations of forward and backward pass for one sample, for workers with a "
         "utilisation",
     )
-    interpreter: CommandInterpreter | None = Field(None, description="interpreter that python names; set by Ensayo")
+    interpreter: CommandInterpreter | None = Field(
+        None, description="facts about the interpreter python; set by Ensayo"
+    )
     sha256: str | None = Field(None, description="digest of all Python files in folder; set by Ensayo")
     code: str | None = Field(None, description="copy of these files in the user's cache; set by Ensayo")
 
@@ -137,15 +162,21 @@ class CommandWorkload(FrozenRecord):
                 continue
             if unknown := [name for name in names if name not in known]:
                 message = (
-                    f"{{{unknown[0]}}} is no variable; known are {', '.join(known)}; declare it in variables, or write "
-                    "{{ and }} for braces of the command itself"
+                    f"{{{unknown[0]}}} is not a variable; known variables are {', '.join(known)}; declare it in "
+                    "variables, or write {{ and }} for braces of the command itself"
                 )
                 yield KeyConflict(("command", number), message)
+        first = str(self.command[0])
+        if re.fullmatch(r"(.*/)?python[0-9.]*", first) and first not in PYTHON_NAMES:
+            message = f"write python in place of {first}, and name the interpreter in workload.python"
+            yield KeyConflict(("command",), message)
+        for name in (name for name in self.environment if name in RESERVED_VARIABLES or name.startswith("ENSAYO_")):
+            yield KeyConflict(("environment", name), f"{name} is set by Ensayo; remove it")
         for name in (name for name in BUILT_IN_VARIABLES if name in self.variables):
             yield KeyConflict(("variables", name), f"{name} is set by Ensayo; choose another name")
         if self.target is not None and self.target.metric not in self.metrics:
             message = (
-                f"no line of the command states the metric {self.target.metric}; add a pattern to metrics, such as "
+                f"{self.target.metric} is not in workload.metrics; add a pattern, such as "
                 f"{self.target.metric}: '{self.target.metric}[=: ]+([0-9.eE+-]+)'"
             )
             yield KeyConflict(("target", "metric"), message)

@@ -40,7 +40,7 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     workers = scenario.cluster.workers
     for label, strategy in scenario.strategies.items():
         if strategy.kind == "command":
-            message = "strategies of kind command are for a workload of kind command; choose another kind"
+            message = "kind: command needs workload.kind: command; for a training, write for example kind: all_reduce"
             yield KeyConflict(("strategies", label, "kind"), message)
         conflicts = strategy.find_scenario_conflicts(_collect_scenario_sizes(scenario))
         yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))

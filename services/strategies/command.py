@@ -1,4 +1,4 @@
-"""Strategy of a user's training command: the command decides what it exchanges, Ensayo may run its collectives."""
+"""Strategy of users' training commands: selects gloo or Ensayo to run the collectives of the script."""
 
 from collections.abc import Iterator
 from typing import Literal, Self
@@ -19,8 +19,8 @@ class CommandStrategy(Strategy):
     kind: Literal["command"] = "command"
     process_group: Literal["gloo", "ensayo"] = Field(
         "gloo",
-        description="what runs the collectives of torch.distributed. gloo: PyTorch itself; ensayo: the collectives and "
-        "compressors of Ensayo",
+        description="implementation of the collectives of torch.distributed. gloo: that of PyTorch; ensayo: schedules, "
+        "compressors and transport of Ensayo",
     )
     collective: AnyCollective = Field(Ring(), description="algorithm of all-reduce, with process_group: ensayo")
     compress: AnyCompressor = Field(
@@ -33,7 +33,10 @@ class CommandStrategy(Strategy):
             return
         for key, default in (("collective", Ring()), ("compress", IdentityCompressor())):
             if getattr(self, key) != default:
-                yield KeyConflict((key,), f"gloo has no {key} to choose; add process_group: ensayo, or remove {key}")
+                yield KeyConflict(
+                    (key,),
+                    f"{key} has no effect with process_group: gloo; write process_group: ensayo, or remove {key}",
+                )
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -42,7 +45,10 @@ class CommandStrategy(Strategy):
         return self.model_copy(update={"collective": chosen.collective}), exchange_s
 
     def training_phases(self) -> PhasesAndSwitch:
-        """Return one phase: the all-reduce that predicts the command's collectives. The ring of gloo is like ours."""
+        """Return one phase: the all-reduce that predicts the command's collectives.
+
+        The ring all-reduce of gloo has the cost of Ensayo's ring.
+        """
         return PhasesAndSwitch(self._all_reduce)
 
     @property

@@ -25,8 +25,8 @@ from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
 REASON = (
-    f"no_such_package is not installed for {sys.executable}; run {sys.executable} -m pip install no_such_package, or "
-    "name an interpreter that has it in workload.python"
+    f"no_such_package is not installed for {sys.executable}; install the packages that contain no_such_package there, "
+    "or name an interpreter that has them in workload.python"
 )
 COMMAND: dict[str, Any] = {"kind": "command", "command": ["python", "script.py"], "folder": "code"}
 

@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from .agent_client import AgentClient
 from .dry_run import NO_GROUP, CpuClock, DryRun
 from .pacer import Pacer
-from .parameter_digest import digest_parameters
+from .parameter_digest import TrainedParameters
 from .protocol import DRY_RUN
 from .settings import PROCESS_VARIABLE, MeterSettings
 from .step_tracker import StepTracker
@@ -34,7 +33,8 @@ class Session:
         self._has_started = self._is_foreign_process = False
         self._client: AgentClient | None = None
         self._dry_run: DryRun | None = None
-        self._optimisers: dict[int, weakref.ref[Any]] = {}
+        self._parameters = TrainedParameters()
+        self._known_optimisers: set[int] = set()
         os.register_at_fork(after_in_child=self._leave_child_alone)
         if self.is_dry_run:
             self._dry_run = DryRun(Path(settings.output), settings.dry_run_steps)
@@ -76,9 +76,10 @@ class Session:
         self.tracker = StepTracker(time.monotonic, pacer, self._client)
 
     def note_optimiser(self, optimiser: Any) -> None:
-        """Remember an optimiser that makes an update: it knows the parameters."""
-        if id(optimiser) not in self._optimisers:
-            self._optimisers[id(optimiser)] = weakref.ref(optimiser)
+        """Remember the parameters of an optimiser that makes its first update."""
+        if not self.is_dry_run and id(optimiser) not in self._known_optimisers:
+            self._known_optimisers.add(id(optimiser))
+            self._parameters.add_optimiser(optimiser)
 
     def note_process_group(self) -> None:
         """Start the metering, because the script creates a process group."""
@@ -121,8 +122,7 @@ class Session:
             self._dry_run.write_unfinished(script_error)
         if self._client is not None and self.tracker is not None:
             client, collectives = self._client, self.tracker.collectives
-            living = [optimiser for reference in self._optimisers.values() if (optimiser := reference()) is not None]
-            self.guard(lambda _: client.send_end(collectives, digest_parameters(living)))
+            self.guard(lambda _: client.send_end(collectives, self._parameters.digest()))
         self.tracker = None
 
     def _leave_child_alone(self) -> None:
