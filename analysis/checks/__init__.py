@@ -21,7 +21,9 @@ from analysis.checks.network.message_times import check_probe_message_times
 from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
+from analysis.checks.network.shaped_interface import check_shaped_interface
 from analysis.checks.network.shared_links import check_shared_link_rates
+from analysis.checks.training.command_pacing import check_command_pacing
 from analysis.checks.training.event_horizon import check_events_cover_trial
 from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.training.exit_codes import check_exit_codes
@@ -41,6 +43,7 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "missed_deadlines": check_missed_step_deadlines,
     "speed_ratio": check_worker_speed_fits_quota,
     "throttled": check_cpu_throttling,
+    "command_pacing": check_command_pacing,
     # links
     "rungs": check_shaping_enforced,
     "rates": check_configured_link_rates,
@@ -55,6 +58,7 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "event_lateness": check_planned_event_lateness,
     # protocols
     "bytes_on_wire": check_bytes_sent,
+    "shaped_interface": check_shaped_interface,
     "replicas": check_model_replicas_agree,
     "staleness_law": check_gradient_staleness,
     # host

@@ -6,6 +6,7 @@ import pandas as pd
 
 from analysis.reading.run_table import TrialLogTables
 
+POINT_TO_POINT = ("send", "recv")
 FIRST_STEADY_STEP = 2  # DistributedDataParallel arranges its buckets anew after the first step
 
 
@@ -24,24 +25,25 @@ class CollectiveTimes:
 def measure_collectives(trial: TrialLogTables) -> list[CollectiveTimes]:
     """Return the times of the collectives of a command by operation and size, in the order of their first calls.
 
-    Calls of different ranks belong together if they are the n-th call of the same step. A call that is not complete on
-    every rank is left out.
+    Calls of different ranks belong together if they are the n-th call of this operation and size in the same step. A
+    call that is not complete on all ranks of its group is left out, and so are messages between two ranks.
     """
-    calls = trial.collectives[trial.collectives["step"] >= FIRST_STEADY_STEP]
+    is_steady = trial.collectives["step"] >= FIRST_STEADY_STEP
+    calls = trial.collectives[is_steady & ~trial.collectives["operation"].isin(POINT_TO_POINT)]
     if not len(calls):
         return []
-    numbered = calls.assign(number=calls.groupby(["node", "step"]).cumcount())
-    joined = numbered.groupby(["step", "number"], sort=False).agg(
-        operation=("operation", "first"),
-        bytes=("bytes", "first"),
+    kind = ["step", "operation", "bytes"]
+    numbered = calls.assign(number=calls.groupby(["node", *kind]).cumcount())
+    joined = numbered.groupby([*kind, "number"], sort=False, as_index=False).agg(
+        group_size=("group_size", "first"),
         begin_s=("begin_s", "max"),
         end_s=("end_s", "max"),
         ended=("end_s", "count"),
         ranks=("node", "count"),
         foreign=("is_foreign", "mean"),
     )
-    whole = joined[joined["ended"] == joined["ranks"]]
-    step_count = whole.index.get_level_values("step").nunique()
+    whole = joined[(joined["ended"] == joined["ranks"]) & (joined["ranks"] == joined["group_size"])]
+    step_count = whole["step"].nunique()
     groups = whole.groupby(["operation", "bytes"], sort=False)
     return [_summarise_calls(trial, group, step_count) for _, group in groups]
 
