@@ -1,6 +1,6 @@
 """Dry run of a user's command: one process that counts the collectives of a step, without a network.
 
-The process believes that it is rank 0 of so many ranks. Its collectives do nothing. It ends after a few steps.
+The process has `RANK=0`. Its collectives return at once, without communication. It ends after a few optimiser steps.
 """
 
 import hashlib
@@ -14,13 +14,15 @@ from typing import Any
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
-from services.commands.launch import INSIDE_FOLDER, PYTHON_NAMES, link_command_files
+from services.commands.launch import INSIDE_FOLDER, prepare_command_folder
 from services.scenario.command_profile import ProfileOutcome, StepProfile
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.command_workload import PYTHON_NAMES, CommandWorkload
 
 STEPS = 8
 TIMEOUT_S = 120.0
 MAX_REASON_LENGTH = 300
+_failures: dict[str, dict[str, Any]] = {}  # of this process, by digest of their inputs
+NOTHING_COUNTED = "no collective was counted: the command does not use torch.distributed"
 
 
 def profile_command_on_host(workload: CommandWorkload, worker_count: int, seed: int) -> ProfileOutcome:
@@ -32,13 +34,17 @@ def profile_command_on_host(workload: CommandWorkload, worker_count: int, seed: 
     if reason := _reason_to_count_nothing(workload):
         return ProfileOutcome(None, reason)
     words = workload.command_words(worker_count, seed)
-    inputs = [workload.command_words(worker_count, 0), workload.sha256, worker_count, workload.environment]
-    inputs += [workload.folder, workload.interpreter.model_dump() if workload.interpreter else None, _own_code_digest()]
+    inputs: list[Any] = [workload.command_words(worker_count, 0), workload.sha256, worker_count, workload.environment]
+    inputs += [workload.folder, workload.interpreter.model_dump() if workload.interpreter else None]
+    inputs += [_metering_code_digest(), _file_times(Path(workload.folder)), _torch_versions(workload)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     path = user_cache_folder() / "profiles" / f"{digest}.json"
     if path.exists():
         return _decode_outcome(json.loads(path.read_text(encoding="utf-8")))
-    result = _run(workload, words, worker_count)
+    result = _failures.get(digest) or _run(workload, words, worker_count, seed)
+    if not result["complete"]:
+        _failures[digest] = result  # not kept for other processes: a busy host or a missing file may be the cause
+        return _decode_outcome(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_text(json.dumps(result))
@@ -55,7 +61,19 @@ def _reason_to_count_nothing(workload: CommandWorkload) -> str:
     return ""
 
 
-def _own_code_digest() -> str:
+def _file_times(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of change of the files in a folder, which a script may read."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+
+
+def _torch_versions(workload: CommandWorkload) -> list[str]:
+    """Return the names of the folders that state the version of PyTorch in the packages of the interpreter."""
+    packages = workload.interpreter.packages if workload.interpreter else ()
+    return [path.name for folder in packages for path in sorted(Path(folder).glob("torch-*.dist-info"))]
+
+
+def _metering_code_digest() -> str:
     """Return the digest of the code that measures: results of other versions are not used."""
     files = sorted(INSIDE_FOLDER.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
@@ -68,15 +86,15 @@ def _decode_outcome(result: dict[str, Any]) -> ProfileOutcome:
     return ProfileOutcome(StepProfile.model_validate(profile))
 
 
-def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int) -> dict[str, Any]:
+def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int, seed: int) -> dict[str, Any]:
     """Run the command once with counted collectives, and return what it has counted."""
     if words[0] not in PYTHON_NAMES:
-        return _failure(f"only commands that begin with python are counted, not {words[0]}")
+        return _failure(f"a dry run needs a command that begins with python or python3, not {words[0]}")
     with tempfile.TemporaryDirectory(prefix="ensayo-dry-run-") as folder:
         scratch = Path(folder)
         output, settings_file, files = scratch / "result.json", scratch / "meter.json", scratch / "files"
         files.mkdir()
-        link_command_files(Path(workload.folder), files)
+        prepare_command_folder(Path(workload.folder), files)
         settings_file.write_text(json.dumps({"mode": "dry_run", "output": str(output), "dry_run_steps": STEPS}))
         python = workload.interpreter.path if workload.interpreter else "python"
         environment = {
@@ -91,6 +109,7 @@ def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int) -
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "1",
             "ENSAYO_METER": str(settings_file),
+            "ENSAYO_SEED": str(seed),
             **workload.environment,
         }
         assignments = [f"{name}={value}" for name, value in environment.items()]
@@ -98,11 +117,15 @@ def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int) -
         try:
             process = run_host_program(command, TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            return _failure(f"the command made no {STEPS} optimiser steps within {TIMEOUT_S:g} s")
+            return _failure(f"the command made fewer than {STEPS} optimiser steps in {TIMEOUT_S:g} s")
         if not output.exists():
             last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
             reason = f"the command ended with exit code {process.returncode}: {last_line}"
-            return _failure(reason if process.returncode else "the command does not use torch.distributed")
+            return _failure(
+                reason
+                if process.returncode
+                else "no collective was counted: the command does not use torch.distributed"
+            )
         result: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
         return _summarise(result)
 
@@ -112,17 +135,15 @@ def _failure(reason: str) -> dict[str, Any]:
 
 
 def _summarise(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the profile of the last step, which is in steady state, in the form of the cache."""
+    """Return the median profile of the steps in steady state, in the form of the cache."""
     if not result["complete"]:
         return _failure(result["reason"])
     last, others = result["steps"][-1], result["steps"][2:-1]
     if any(step["collectives"] != last["collectives"] for step in others):
-        return _failure("steps differ in their collectives")
+        return _failure("the collectives differ from step to step")
     return {
         "complete": True,
         "collectives": last["collectives"],
         "start_collectives": result["start_collectives"],
-        "launch_shares": last["launch_shares"],
-        "update_share": last["update_share"],
-        "cpu_s": last["cpu_s"],
+        **result["profile"],
     }

@@ -33,14 +33,13 @@ def describe_interpreter(path: Path | None, required_modules: tuple[str, ...] = 
     """
     executable = Path(sys.executable) if path is None else path
     if not executable.is_file():
-        raise UserError(f"{path_for_messages(executable)}: file not found; write the path of a Python interpreter")
+        raise UserError(f"{path_for_messages(executable)}: file not found; write the path of an interpreter")
     try:
         process = run_host_program([executable, "-I", "-c", QUERY, *required_modules], QUERY_TIMEOUT_S)
         facts = json.loads(process.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise UserError(
-            f"{path_for_messages(executable)}: this is no Python interpreter that works; write for example "
-            ".venv/bin/python"
+            f"{path_for_messages(executable)}: not a working Python interpreter; write for example .venv/bin/python"
         ) from error
     packages = tuple(folder for folder in facts["packages"] if Path(folder).is_dir())
     return CommandInterpreter(

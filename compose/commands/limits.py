@@ -19,14 +19,12 @@ def check_commands(plans: Sequence[Plan]) -> None:
 
 
 def _check_engine(plan: CommandPlan) -> None:
-    if plan.workers == 1:
-        return
     has_links = bool(plan.network.paths or plan.network.shared_links) or any(
         node.uplink_bps or node.downlink_bps for node in plan.nodes
     )
     if plan.engine == "local" and any(event.is_link_event for event in plan.events):
         raise UserError(f"trial {plan.trial}: engine local can't change the links of a command; use --engine docker")
-    if plan.engine == "local" and plan.process_group == "gloo" and has_links:
+    if plan.engine == "local" and plan.process_group == "gloo" and has_links and plan.workers > 1:
         raise UserError(
             f"trial {plan.trial}: engine local shapes links inside Ensayo's own transport, which gloo does not use; "
             "use --engine docker, or a strategy with process_group: ensayo, or remove the rates and delays of cluster"
@@ -37,7 +35,7 @@ def _check_pacing(plan: CommandPlan) -> None:
     paced = [node.name for node in plan.node_plans_of_role("worker") if node.throughput]
     if paced and plan.profile is None:
         raise UserError(
-            f"trial {plan.trial}: {paced[0]} declares a compute speed, but the steps of the command are not known: "
+            f"trial {plan.trial}: {paced[0]} declares a compute speed, but there is no profile of the command's steps: "
             f"{plan.no_profile_reason}; remove throughput, profile and utilisation, so that the command runs as fast "
             "as this host"
         )

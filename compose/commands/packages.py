@@ -14,6 +14,6 @@ def explain_missing_packages(plan: Plan) -> str | None:
     python = path_for_messages(Path(interpreter.path)) if interpreter else "python"
     names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
     return (
-        f"{names} {verb} not installed for {python}; run {python} -m pip install {' '.join(missing)}, or name an "
-        "interpreter that has it in workload.python"
+        f"{names} {verb} not installed for {python}; install the packages that contain {names} there, or name an "
+        "interpreter that has them in workload.python"
     )

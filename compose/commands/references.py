@@ -8,11 +8,13 @@ from typing import Any
 from compose.commands.interpreter import describe_interpreter
 from compose.own_code.copies import copy_to_cache
 from compose.own_code.files import digest_code, read_code_files
-from services.scenario.command_workload import NAME_PATTERN
+from services.scenario.command_workload import NAME_PATTERN, CommandWorkload
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 
 RESOLVED_COMMAND_KEYS = ("folder", "python", "requires")  # from which interpreter, digest and copy follow
+# Paths in containers that a mounted folder must not hide.
+CONTAINER_PATHS = tuple(map(Path, ("/tmp", "/run/ensayo", "/run/secrets", "/opt/ensayo", "/usr/bin", "/proc", "/dev")))  # noqa: S108
 WORLD_READABLE = 0o005  # containers run as a user of their own
 
 
@@ -49,13 +51,8 @@ def resolve_command(workload: dict[str, Any], scenario_folder: Path) -> None:
         contents = read_code_files("folder", folder)
     except UserError as error:
         raise CommandReferenceError("folder", str(error)) from error
-    digest, declared_digest = digest_code(contents), workload.get("sha256")
-    if declared_digest not in (None, digest):
-        message = (
-            f"{path_for_messages(folder)}: the Python files in this folder have the digest {digest}, not "
-            f"{declared_digest}; restore the files, or remove sha256"
-        )
-        raise CommandReferenceError("sha256", message)
+    digest = digest_code(contents)
+    _check_digest(folder, digest, workload.get("sha256"))
     workload |= {
         "folder": str(folder),
         "sha256": digest,
@@ -69,10 +66,33 @@ def _module_names(declared: Any) -> tuple[str, ...] | None:
     return tuple(declared) if is_list and all(re.fullmatch(NAME_PATTERN, str(name)) for name in declared) else None
 
 
+def check_command_files(workload: CommandWorkload) -> None:
+    """Check that the Python files of a resolved command are those of the scenario: nodes read the folder itself.
+
+    Raises:
+        CommandReferenceError: a file has changed or is missing.
+    """
+    folder = Path(workload.folder)
+    _check_folder(folder)
+    _check_digest(folder, digest_code(read_code_files("folder", folder)), workload.sha256)
+
+
+def _check_digest(folder: Path, digest: str, declared_digest: str | None) -> None:
+    if declared_digest not in (None, digest):
+        message = (
+            f"{path_for_messages(folder)}: the Python files in this folder have the digest {digest}, not "
+            f"{declared_digest}; restore the files, or remove sha256"
+        )
+        raise CommandReferenceError("sha256", message)
+
+
 def _check_folder(folder: Path) -> None:
     place = path_for_messages(folder)
     if not folder.is_dir():
-        raise CommandReferenceError("folder", f"{place}: there is no such folder; write the folder of your script")
+        raise CommandReferenceError("folder", f"{place}: folder not found; write the folder of the script")
+    if any(path.is_relative_to(folder) for path in CONTAINER_PATHS):
+        message = f"{place}: containers need this path for themselves; put the script into a folder of its own"
+        raise CommandReferenceError("folder", message)
     if folder.stat().st_mode & WORLD_READABLE != WORLD_READABLE:
         message = f"{place}: other users can't read this folder, and containers run as another user; run: chmod o+rx"
         raise CommandReferenceError("folder", message)

@@ -13,6 +13,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from compose.commands.dry_run import profile_command_on_host
+from compose.commands.references import check_command_files
 from compose.data_files.preparation import prepare_data
 from compose.host.capacity_check import CapacityCheck
 from compose.own_code.copies import restore_from_run_folder
@@ -28,6 +30,8 @@ from compose.runs.skipped_trials import SkippedTrial
 from compose.scenario_files.validation_messages import explain_validation_error
 from services.learning.datasets.files import install_data_preparer
 from services.plan.trial_outcome import TrialOutcome
+from services.scenario.command_profile import install_command_profiler
+from services.scenario.command_workload import CommandWorkload
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
 
@@ -85,14 +89,18 @@ def _decode_scenario(run_folder: Path, resolved: dict[str, Any]) -> Scenario:
     """Return the scenario of a run; its data and its code are those with which the run was started.
 
     Raises:
-        UserError: the data are not in the cache any more, and their files are missing or have changed.
+        UserError: the data are not in the cache any more, and their files are missing or have changed; or the files of
+            a command have changed.
         ValidationError: the scenario is not valid.
     """
     install_data_preparer(prepare_data)
+    install_command_profiler(profile_command_on_host)
     restore_from_run_folder(run_folder)
     try:
         scenario = Scenario.decode(resolved)
-        scenario.trials()  # a sweep may have other data
+        for trial in scenario.trials():  # a sweep may have other data, or another command
+            if isinstance(trial.scenario.workload, CommandWorkload):
+                check_command_files(trial.scenario.workload)
     except ValidationError as error:
         for key_path, message in explain_validation_error(error, resolved):
             if key_path[:2] == ("workload", "dataset"):

@@ -120,6 +120,7 @@ def resume_run(
             make_trial_plans, scenario, run.question, engine, run.capacity_check, run_name=run.run_name
         )
         plans = without_skipped_trials(plan_trials(), run.skipped_trials)
+        check_commands(plans)
         if tuple(plan.trial for plan in plans) != run.trial_names:
             raise UserError(
                 f"{run.folder}: this version of Ensayo plans other trials than the version that started the run; "
