@@ -17,7 +17,7 @@ class Row:
     """One row of the table: scenarios that are run in turns, and the value of each round."""
 
     group: str  # rows of a group are selected together
-    what: str
+    description: str
     scenarios: tuple[dict[str, Any], ...]  # all of one round, in order
     value: Callable[[list[Trial]], float]  # of the trials of a round
     at_most: float | None = None  # limit of the median
@@ -35,8 +35,8 @@ def all_rows() -> Iterator[Row]:
 def _closed_form_rows() -> Iterator[Row]:
     for workers, size in ((2, MIB), (2, 4 * MIB), (4, MIB), (4, 4 * MIB)):
         scenario = _scenario(f"all_reduce.py {size} 12", workers, {"uplink": "100mbit", "downlink": "100mbit"}, GLOO)
-        what = f"all-reduce of {size // MIB} MiB by gloo, {workers} ranks, 100 Mbit/s, over its closed form"
-        yield Row("closed-form", what, (scenario,), _collective_over_prediction, at_most=1.05)
+        description = f"all-reduce of {size // MIB} MiB by gloo, {workers} ranks, 100 Mbit/s, over its closed form"
+        yield Row("closed-form", description, (scenario,), _collective_over_prediction, at_most=1.05)
 
 
 def _pacing_rows() -> Iterator[Row]:
@@ -46,8 +46,8 @@ def _pacing_rows() -> Iterator[Row]:
         ("communication-bound", "50mbit", "perceptron.py 640 20 25", "10/s", 1.08),
     ):
         worker = {"uplink": rate, "downlink": rate, "throughput": step}
-        what = f"paced step, {name}: 4 ranks, {rate}, over its prediction"
-        yield Row("pacing", what, (_scenario(script, 4, worker, GLOO),), _step_over_prediction, at_most=limit)
+        description = f"paced step, {name}: 4 ranks, {rate}, over its prediction"
+        yield Row("pacing", description, (_scenario(script, 4, worker, GLOO),), _step_over_prediction, at_most=limit)
 
 
 def _dilation_row() -> Row:
@@ -73,7 +73,7 @@ def _process_group_row(
     size: int,
     workers: int,
     link: Mapping[str, Any],
-    description: str,
+    link_text: str,
     dilation: int,
     rounds: int,
     collective: str,
@@ -84,11 +84,11 @@ def _process_group_row(
         _scenario(f"all_reduce.py {size} {rounds}", workers, link, strategy, dilation=dilation)
         for strategy in (GLOO, ensayo)
     )
-    what = (
-        f"all-reduce of {size // MIB} MiB, {workers} ranks, {description}: time of gloo over time of Ensayo's "
+    description = (
+        f"all-reduce of {size // MIB} MiB, {workers} ranks, {link_text}: time of gloo over time of Ensayo's "
         f"{collective}"
     )
-    return Row("process-group", what, scenarios, _first_collective_over_second, at_least=at_least)
+    return Row("process-group", description, scenarios, _first_collective_over_second, at_least=at_least)
 
 
 def _scenario(

@@ -9,7 +9,7 @@ from benchmarks.commands.measurements import RowResult
 from benchmarks.markdown import markdown_table
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "commands.md"
-HEADER = ("what", "median (range)", "limit", "rounds", "defects")
+HEADER = ("measurement", "median (range)", "limit", "rounds", "defects")
 
 
 def format_table(results: Sequence[RowResult]) -> str:
@@ -37,4 +37,4 @@ def _format_row(result: RowResult) -> tuple[str, ...]:
     if result.values:
         values = f"{median(result.values):.3f} ({min(result.values):.3f} to {max(result.values):.3f})"
     defects = "; ".join(f"{count} × {reason}" for reason, count in Counter(result.defects).items())
-    return (row.what, values, limit + mark, str(len(result.values)), defects)
+    return (row.description, values, limit + mark, str(len(result.values)), defects)

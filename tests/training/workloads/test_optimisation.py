@@ -9,7 +9,7 @@ import pytest
 from replay import ShardArrivals, replay
 
 from services.learning.schedules import ConstantSchedule
-from services.plan import Plan
+from services.plan import Plan, TrainingPlan
 
 Simulate = Callable[..., Any]
 Document = dict[str, Any]
@@ -249,7 +249,7 @@ def test_replay_with_clipping_gives_the_same_parameters(
 def test_replay_with_another_schedule_or_limit_gives_other_parameters(simulate: Simulate, change: str) -> None:
     """The tests above can fail."""
     trial = simulate(ASP, 3, cluster=LINKS, schedule=COSINE, clip_norm=CLIP)
-    other: Plan = trial.plan.model_copy(update={change: Plan.model_fields[change].default})
+    other: Plan = trial.plan.model_copy(update={change: TrainingPlan.model_fields[change].default})
 
     assert replay(other, trial.arrivals, trial.progress).tobytes() != trial.params.tobytes()
 
