@@ -3,10 +3,10 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from scripted_engine import RunObserverStub, ScriptedEngine
+from scripted_engine import RunObserverStub, ScriptedLocalEngine
 from typer.testing import CliRunner
 
 from analysis.reading.run_folder import RunFolder
@@ -20,7 +20,6 @@ from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario
 from compose.scenario_files.problems import ScenarioError
 from ensayo import cli
-from services.scenario.run_settings import EngineName
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
@@ -29,12 +28,6 @@ REASON = (
     "or name an interpreter that has them in workload.python"
 )
 COMMAND: dict[str, Any] = {"kind": "command", "command": ["python", "script.py"], "folder": "code"}
-
-
-class ScriptedLocalEngine(ScriptedEngine):
-    """Engine whose nodes do nothing, and that accepts commands as processes do."""
-
-    name: ClassVar[EngineName] = "local"
 
 
 class PrintingObserver(RunObserverStub):

@@ -139,3 +139,9 @@ def run_smoke_scenario(
     source = ScenarioFile(scenario, path.read_text(), "")
     choice = EngineChoice(engine, "asked for")
     return run_scenario(source, choice, runs, observer or RunObserverStub(engine), find_host_disturbance)
+
+
+class ScriptedLocalEngine(ScriptedEngine):
+    """Engine whose nodes do nothing, and that accepts commands as processes do."""
+
+    name: ClassVar[EngineName] = "local"
