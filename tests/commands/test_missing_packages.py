@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_engine import RunObserverStub, ScriptedLocalEngine
+from scripted_engine import RunObserverStub, ScriptedEngine, ScriptedLocalEngine
 from typer.testing import CliRunner
 
 from analysis.reading.run_folder import RunFolder

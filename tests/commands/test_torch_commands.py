@@ -100,3 +100,17 @@ def test_bytes_on_the_interface_are_those_of_the_collectives(
     totals = trial.value("worker-1", "node_stop")  # rank 0 also broadcasts the parameters at the start
     assert totals["payload_bytes_sent"] >= STEPS * MODEL_BYTES
     assert 1.0 < totals["interface_bytes_sent"] / totals["payload_bytes_sent"] < 1.02
+
+
+def test_calls_that_gloo_runs_in_place_of_ensayo_are_marked(run_trial: RunTrial, tmp_path: Path) -> None:
+    """Their times and bytes are those of another program, and on this engine nothing shapes them."""
+    path = write_scenario(tmp_path, strategy=", process_group: ensayo")
+    path.write_text(path.read_text().replace(f"ddp_mlp.py {STEPS}", "every_operation.py check"))
+
+    trial = run_trial("local", path, "script")
+
+    rows = trial.rows("worker-0", "node_collectives")
+    of_gloo, of_ensayo = ({row["operation"] for row in rows if row["is_foreign"] == mark} for mark in (True, False))
+    assert {"reduce", "gather", "scatter"} <= of_gloo
+    assert {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"} <= of_ensayo
+    assert set(trial.value("worker-0", "node_stop")["foreign_operations"]) == of_gloo
