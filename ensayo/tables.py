@@ -11,6 +11,7 @@ from rich.table import Table
 
 from analysis.report.wording import describe_payload, format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
+from compose.scenario_files.problems import SkippedScenarioError
 from ensayo.terminal_text import format_duration, format_step_time, trial_title
 from services.plan import Plan, PostSwitchPhasePlan
 
@@ -113,10 +114,17 @@ def _format_wall_time(wall_s: float) -> str:
 
 
 def scenario_table(scenario_paths: Iterable[Path]) -> Table:
-    """Return a table of scenarios: the question, the strategies and the number of trials of each."""
+    """Return a table of scenarios: the question, the strategies and the number of trials of each.
+
+    A scenario whose packages are missing on this host has the reason in place of its strategies.
+    """
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in scenario_paths:
-        scenario = load_scenario(path)
+        try:
+            scenario = load_scenario(path)
+        except SkippedScenarioError:
+            table.add_row(path.stem, read_first_comment(path), "0", "needs packages that this host lacks")
+            continue
         trials = str(sum(1 for _ in scenario.all_trial_identities()))
         table.add_row(path.stem, read_first_comment(path), trials, ", ".join(scenario.strategies))
     return table

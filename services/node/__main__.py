@@ -107,7 +107,7 @@ def _read_plan(plan_path: Path) -> "Plan":
         return decode_plan(plan_path.read_bytes())
     except ValidationError as error:
         problem = error.errors()[0]
-        key_path = ".".join(map(str, problem["loc"]))
+        key_path = ".".join(map(str, problem["loc"])) or "workload_kind"
         raise UserError(f"{plan_path} is not a plan: {key_path}: {problem['msg']}") from error
 
 

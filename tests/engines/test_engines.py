@@ -240,12 +240,12 @@ def test_a_killed_node_fails_the_trial_at_once_and_is_named(
 def test_a_node_without_a_valid_plan_fails_the_trial_with_its_error(prepare_trial: PrepareTrial) -> None:
     """The node's standard error is the only source of the reason."""
     trial = prepare_trial("local", "ring")
-    (trial.folder / "plan.json").write_text('{"run": 7}')
+    (trial.folder / "plan.json").write_text('{"workload_kind": "training", "run": 7}')
 
     outcome = trial.run(RecordingObserver())
 
     assert outcome.status == "failed"
-    assert outcome.reason.endswith("plan.json is not a plan: run: Input should be a valid string")
+    assert outcome.reason.endswith("plan.json is not a plan: training.run: Input should be a valid string")
     assert "ended with exit code 2" in outcome.reason
     assert not process_ids(trial.plan.run)
 
