@@ -30,10 +30,10 @@ from services.strategies.single_worker import SingleWorker
 from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
-AnyStrategy: TypeAlias = Annotated[
-    SingleWorker | AllReduce | LocalSgd | ParameterServer | Easgd | StrategySwitch | SyncSwitch | CommandStrategy,
-    Field(discriminator="kind"),
-]
+TrainingStrategy: TypeAlias = (
+    SingleWorker | AllReduce | LocalSgd | ParameterServer | Easgd | StrategySwitch | SyncSwitch
+)
+AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy, Field(discriminator="kind")]
 
 __all__ = [
     "AllReduce",
@@ -51,6 +51,7 @@ __all__ = [
     "Strategy",
     "StrategySwitch",
     "SyncSwitch",
+    "TrainingStrategy",
     "WorkerAlgorithm",
     "WorkerContext",
 ]
