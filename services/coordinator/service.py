@@ -1,44 +1,65 @@
 """gRPC service of the coordinator: passes each call of a node to a `CoordinatorRuntime`."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
+from services.coordinator.step_events import StepEventStarts
 from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
 
 
-class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated code has no types
-    """gRPC service of the coordinator.
+class RunEventCoordinator(Protocol):
+    """Coordinator of any trial: nodes join it, and start the scenario's events that wait for a step."""
+
+    @property
+    def step_events(self) -> StepEventStarts:
+        """Start times of the link events that wait for a training step."""
+
+    async def join(self, node_name: str, plan_sha256: str) -> float:
+        """Register a ready node, wait for the start, and return its time in virtual seconds."""
+
+
+class RunEventService:
+    """The calls that coordinators of all trials serve.
 
     The caller's TLS certificate must be that of the node named in the request.
     """
 
-    def __init__(self, runtime: CoordinatorRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, coordinator: RunEventCoordinator) -> None:
+        self._events_coordinator = coordinator
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.RunStart:  # noqa: N802 - named by the .proto
         await check_caller_certificate(request.node_name, context)
         try:
-            start_s = await self._runtime.join(request.node_name, request.plan_sha256)
+            start_s = await self._events_coordinator.join(request.node_name, request.plan_sha256)
         except AuthenticationError as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         return wire.RunStart(start_s=start_s)
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
-        self._runtime.step_events.report_step_start(request.step)
+        self._events_coordinator.step_events.report_step_start(request.step)
         return wire.StepAck()
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
-        return wire.EventStart(start_s=await self._runtime.step_events.await_start(request.event_number))
+        start_s = await self._events_coordinator.step_events.await_start(request.event_number)
+        return wire.EventStart(start_s=start_s)
+
+
+class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc]  # generated code has no types
+    """gRPC service of the coordinator of a training."""
+
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        super().__init__(runtime)
+        self._runtime = runtime
 
     async def ReportEvaluationPoint(self, request: wire.EvaluationPointReport, context: Any) -> wire.RunDecision:  # noqa: N802
         await check_caller_certificate(request.node_name, context)

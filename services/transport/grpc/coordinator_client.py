@@ -1,13 +1,17 @@
 """Calls from a node to the coordinator over gRPC, with mutual TLS."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
+
+import grpc
 
 from services.plan import COORDINATOR, Plan
 from services.runtime.control import (
     CoordinatorClient,
     EvaluationPointReport,
     FinalNodeReport,
+    RunEventClient,
     StopOrSwitchDecision,
     StrategySwitchDecision,
     SwitchStageReport,
@@ -18,14 +22,14 @@ from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlStub
 
 
-class GrpcCoordinatorClient(CoordinatorClient):
-    """Client of the coordinator's gRPC service for one node; every call has a deadline."""
+class GrpcRunEventClient(RunEventClient):
+    """Client of a coordinator for one node of any trial; every call has a deadline."""
 
-    def __init__(self, plan: Plan, identity: NodeIdentity) -> None:
+    def __init__(self, plan: Plan, identity: NodeIdentity, make_stub: Callable[[grpc.aio.Channel], Any]) -> None:
         self._plan = plan
         self._node_name = identity.name
         self._channel = open_channel(plan.node_plan(COORDINATOR).addresses.control, COORDINATOR, identity)
-        self._stub = ControlStub(self._channel)
+        self._stub = make_stub(self._channel)
 
     async def join(self) -> float:
         request = wire.JoinRequest(node_name=self._node_name, plan_sha256=self._plan.sha256)
@@ -38,6 +42,25 @@ class GrpcCoordinatorClient(CoordinatorClient):
     async def await_link_event_start(self, event_number: int) -> float:
         request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
         return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
+
+    async def close(self) -> None:
+        """Close the connection to the coordinator."""
+        await self._channel.close()
+
+    async def _call(self, stub_method: Any, request: Any, timeout_s: float) -> Any:
+        """Call a gRPC method of the coordinator with a time limit, and return the reply.
+
+        The time limit is in virtual seconds.
+        """
+        async with translate_grpc_errors(COORDINATOR):
+            return await stub_method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)
+
+
+class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient):
+    """Client of the coordinator's gRPC service for one node of a training."""
+
+    def __init__(self, plan: Plan, identity: NodeIdentity) -> None:
+        super().__init__(plan, identity, ControlStub)
 
     async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
         request = wire.EvaluationPointReport(**asdict(point_report))
@@ -72,15 +95,3 @@ class GrpcCoordinatorClient(CoordinatorClient):
     async def leave(self, final_report: FinalNodeReport) -> None:
         request = wire.LeaveRequest(node_name=self._node_name, **asdict(final_report))
         await self._call(self._stub.Leave, request, self._plan.timeouts.step)
-
-    async def close(self) -> None:
-        """Close the connection to the coordinator."""
-        await self._channel.close()
-
-    async def _call(self, stub_method: Any, request: Any, timeout_s: float) -> Any:
-        """Call a gRPC method of the coordinator with a time limit, and return the reply.
-
-        The time limit is in virtual seconds.
-        """
-        async with translate_grpc_errors(COORDINATOR):
-            return await stub_method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)
