@@ -83,7 +83,8 @@ class RunProgress:
         self.trial_progress = self.trial_progress.updated_by_log_event(log_event)
         target = self.current_plan.target
         if target and self.target_step is None and log_event["key"] == "eval_metrics":
-            self.target_step = self.finished_steps_of_trial if target.is_reached(self.trial_progress.metrics) else None
+            step = self.finished_steps_of_trial if self.has_known_length else self.trial_progress.step
+            self.target_step = step if target.is_reached(self.trial_progress.metrics) else None
 
     def finish_trial(self, wall_s: float) -> None:
         """Record that the running trial has ended after `wall_s` seconds of wall time."""

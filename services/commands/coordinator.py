@@ -93,8 +93,7 @@ class CommandCoordinator:
             self.log.log_event("eval_accuracy", values[metric], **labels, metric=metric)
         self.log.log_event("eval_metrics", dict(values), **labels, step=step)
         self.log.log_end("eval_stop", **labels)
-        if self.plan.target is not None and metric in values:
-            self._has_reached_target |= self.plan.target.is_reached_by(values[metric])
+        self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(values)
         if not self._divergence_reason:
             names = [name for name, value in values.items() if not isfinite(value)]
             self._divergence_reason = f"training diverged: {names[0]} is {values[names[0]]}" if names else ""

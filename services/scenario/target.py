@@ -65,8 +65,11 @@ class QualityTarget(FrozenRecord):
         return float(getattr(self, QUALITY_METRICS[self.metric].bound_key))
 
     def is_reached(self, values_by_metric: Mapping[str, float]) -> bool:
-        """Return whether the metrics of an evaluation, by name, reach this quality target."""
-        return self.is_reached_by(values_by_metric[self.metric])
+        """Return whether the metrics of an evaluation, by name, reach this quality target.
+
+        They do not if they lack its metric: a line of a user's command may state only some metrics.
+        """
+        return self.metric in values_by_metric and self.is_reached_by(values_by_metric[self.metric])
 
     def is_reached_by(self, metric_value: float) -> bool:
         """Return whether a value of the metric reaches this quality target; NaN never does."""

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+from command_plans import plan_command
 from rich.console import Console
 
 from compose.scenario_files.load import find_scenario, load_scenario
@@ -74,6 +75,28 @@ def test_the_end_of_a_trial_names_the_step_of_the_first_evaluation_that_reached_
     assert ends == [
         f"  {title}: success, target reached at step 10 of {plan.steps}, 2.0 s",
         f"  {title}: success, target missed, 2.0 s",
+    ]
+
+
+def test_the_step_of_a_command_is_the_one_that_its_evaluation_states() -> None:
+    """Its number of steps is not known, and a line of its output may state only some metrics."""
+    plan = plan_command(
+        metrics={"accuracy": "a=(.*)", "loss": "l=(.*)"}, target={"metric": "accuracy", "at_least": 0.9}
+    )
+    file = io.StringIO()
+    display = PlainLineDisplay(Console(file=file, width=120), clock=lambda: 0.0)
+    display.run_started(load_scenario(find_scenario("smoke")), "local", "as asked", (plan,), Path("runs/command/1"))
+    display.trial_started(plan, 1, 1)
+    for step, metrics in ((7, {"loss": 0.1}), (8, {"accuracy": 0.95}), (9, {"accuracy": 0.97})):
+        event = {"key": "eval_metrics", "value": metrics, "time_ms": 1.0, "metadata": {"step": step}}
+        display.coordinator_event_logged(plan, event)
+    display.trial_ended(plan, "success", 2.0)
+
+    assert file.getvalue().splitlines()[-4:] == [
+        "  step 7: loss 0.1",
+        "  step 8: accuracy 0.95",
+        "  step 9: accuracy 0.97",
+        f"  {trial_title(plan)}: success, target reached at step 8, 2.0 s",
     ]
 
 
