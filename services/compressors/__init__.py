@@ -10,16 +10,26 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.compressors.base import CompressedPayload, Compressor, CompressorState, bytes_to_vector, payload_to_bytes
+from services.compressors.base import (
+    Aggregation,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    CompressorState,
+    bytes_to_vector,
+    payload_to_bytes,
+)
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
 
 AnyCompressor: TypeAlias = Annotated[IdentityCompressor | Fp16, Field(discriminator="kind")]
 
 __all__ = [
+    "Aggregation",
     "AnyCompressor",
     "CompressedPayload",
     "Compressor",
+    "CompressorSeed",
     "CompressorState",
     "Fp16",
     "IdentityCompressor",

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,19 @@ from services.schema.component import ScenarioComponent
 
 CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors; None for a compressor without state
 ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
+# How a collective sums compressed vectors of all ranks:
+# partial_sums   every hop decompresses, adds and compresses again
+# payloads       payloads are added as they are, and the sum is decompressed once
+# all_gather     every rank gets the payloads of all ranks, decompresses each and adds them
+Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather"]
+
+
+class CompressorSeed(NamedTuple):
+    """Seed of the random numbers that a compressor draws for one vector after another."""
+
+    trial_seed: int = 0  # equal on all nodes
+    sender: int = 0  # differs by node and range of the parameter vector
+
 
 
 @dataclass(frozen=True)
@@ -37,11 +50,20 @@ class Compressor(ScenarioComponent):
     Each compressor's docstring states its compression ratio, and the error of the vector after decompression.
     """
 
+    @property
     @abstractmethod
-    def init_state(self, entry_count: int) -> CompressorState:
-        """Return the compressor's state before the first vector.
+    def aggregation(self) -> Aggregation:
+        """How a collective sums compressed vectors of all ranks.
 
-        All vectors have `entry_count` entries.
+        A compressor of partial sums has no state. One whose payloads are added has the same payload types and lengths,
+        and encodes the same entries, on all ranks.
+        """
+
+    @abstractmethod
+    def init_state(self, entry_count: int, seed: CompressorSeed) -> CompressorState:
+        """Return the compressor's state before the first vector; None if the compressor keeps no state.
+
+        All vectors have `entry_count` entries. A compressor without random numbers ignores `seed`.
         """
 
     @abstractmethod

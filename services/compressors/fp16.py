@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.compressors.base import ArrayFormat, CompressedPayload, Compressor
+from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
 from services.schema.arrays import Vector, without_divergence_warnings
 
 
@@ -16,7 +16,11 @@ class Fp16(Compressor):
 
     kind: Literal["fp16"] = "fp16"
 
-    def init_state(self, entry_count: int) -> None:
+    @property
+    def aggregation(self) -> Aggregation:
+        return "partial_sums"
+
+    def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""
 
     def compress(self, vector: Vector, state: None) -> tuple[CompressedPayload, None]:

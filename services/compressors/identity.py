@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.compressors.base import ArrayFormat, CompressedPayload, Compressor
+from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
 from services.schema.arrays import Vector
 
 
@@ -11,7 +11,11 @@ class IdentityCompressor(Compressor):
 
     kind: Literal["identity"] = "identity"
 
-    def init_state(self, entry_count: int) -> None:
+    @property
+    def aggregation(self) -> Aggregation:
+        return "partial_sums"
+
+    def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""
 
     def compress(self, vector: Vector, state: None) -> tuple[CompressedPayload, None]:

@@ -220,6 +220,7 @@ def _make_worker(
         device=device,
         transport=transport,
         batch_size=plan.data_order.batch_size,
+        seed=plan.seed,
     )
     data, pace = (
         plan.dataset.load(plan.dtype),

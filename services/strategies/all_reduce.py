@@ -51,9 +51,9 @@ class AllReduce(SinglePhaseStrategy):
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        if self.compress.init_state(1) is not None:
-            why = "all_reduce adds vectors at every hop, so it needs a compressor without state"
-            yield KeyConflict((), f"{why}; compressor {self.compress.kind} has state")
+        if self.compress.aggregation != "partial_sums":
+            why = "all_reduce adds vectors at every hop, so it needs a compressor of partial sums"
+            yield KeyConflict((), f"{why}; compressor {self.compress.kind} compresses whole vectors")
         elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
         if conflict := self.collective.find_model_conflict(scenario_sizes.array_sizes):

@@ -91,6 +91,7 @@ class WorkerContext:
     device: ComputeDevice
     transport: Transport
     batch_size: Callable[[int], int]  # samples of all workers in a step
+    seed: int = 0  # of the trial
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from services.compressors import Compressor, payload_to_bytes
+from services.compressors import Compressor, CompressorSeed, payload_to_bytes
 from services.runtime.run_log import StepTimer
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
@@ -58,7 +58,16 @@ class PushPullWorker(WorkerAlgorithm):
 
         All nodes start with version 0 of the parameters.
         """
-        return tuple(PushState(0, self.compressor.init_state(shard.size)) for shard in self.context.shards)
+        context, shard_count = self.context, len(self.context.shards)
+        return tuple(
+            PushState(
+                0,
+                self.compressor.init_state(
+                    shard.size, CompressorSeed(context.seed, context.rank * shard_count + shard_number)
+                ),
+            )
+            for shard_number, shard in enumerate(context.shards)
+        )
 
     async def exchange_with_shards(
         self,

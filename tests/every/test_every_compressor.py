@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from simulated_trial import SimulatedTrial
 from strategy_contexts import context
 
-from services.compressors import AnyCompressor, Compressor, Fp16, IdentityCompressor
+from services.compressors import AnyCompressor, Compressor, CompressorSeed, Fp16, IdentityCompressor
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 from services.strategies import AllReduce, LocalSgd, ParameterServer
@@ -47,7 +47,7 @@ def test_decompressed_vector_equals_the_input_within_the_error_bound(
     compressor: Compressor, error: float, bytes_per_entry: float, x: HostArray
 ) -> None:
     """The bound is that of the compressor's docstring; entries below 2⁻¹⁴ have an absolute bound."""
-    payload, _ = compressor.compress(x, compressor.init_state(x.size))
+    payload, _ = compressor.compress(x, compressor.init_state(x.size, CompressorSeed()))
 
     decompressed = compressor.decompress(payload)
 
@@ -61,7 +61,7 @@ def test_payload_size_is_the_size_of_its_arrays(compressor: Compressor, error: f
     """Bytes per link are predicted from this size before a run and compared with the sent bytes after it."""
     x = np.ones(1000, "float32")
 
-    payload, _ = compressor.compress(x, compressor.init_state(x.size))
+    payload, _ = compressor.compress(x, compressor.init_state(x.size, CompressorSeed()))
 
     assert payload.entries == x.size
     assert payload.nbytes == sum(array.nbytes for array in payload.arrays) == bytes_per_entry * x.size
@@ -73,7 +73,7 @@ def test_compressing_does_not_change_the_vector(compressor: Compressor, error: f
     x = np.linspace(-9e4, 9e4, 99, dtype="float32")
     before = x.tobytes()
 
-    compressor.compress(x, compressor.init_state(x.size))
+    compressor.compress(x, compressor.init_state(x.size, CompressorSeed()))
 
     assert x.tobytes() == before
 
@@ -85,7 +85,7 @@ def test_compressor_works_on_the_device_of_the_vector(
     """A gradient is compressed before it leaves the device."""
     x = np.linspace(-1, 1, 99, dtype="float32")
 
-    payload, _ = compressor.compress(device.to_device(x), compressor.init_state(x.size))
+    payload, _ = compressor.compress(device.to_device(x), compressor.init_state(x.size, CompressorSeed()))
     decompressed = compressor.decompress(payload)
 
     assert type(decompressed) is type(device.to_device(x))

@@ -57,8 +57,9 @@ class ProcessGroupSettings(FrozenRecord):
             raise ValueError(f"node {self.node} has no rank; ranks lists {', '.join(self.ranks)}")
         if unknown := [name for name in self.ranks if name not in self.addresses]:
             raise ValueError(f"peers has no address of {', '.join(unknown)}")
-        if self.compress.init_state(1) is not None:
-            raise ValueError(f"compressor {self.compress.kind} has state; collectives need one without")
+        if self.compress.aggregation != "partial_sums":
+            why = "collectives of tensors add partial sums, which need fp16 or identity"
+            raise ValueError(f"{why}; compressor {self.compress.kind} compresses whole vectors")
         if conflict := self.collective.find_model_conflict((0,)):
             raise ValueError(f"remove {conflict[0]} of {self.collective.kind}: the tensors of a script differ in size")
         if reason := self.collective.unsupported_rank_count_reason(len(self.ranks)):

@@ -13,6 +13,7 @@ from math import inf
 from replay import elastic, pushes, sums
 from replay.base import Model, ShardArrivals, TrialProgress
 from services.collectives import TransferSchedule
+from services.compressors import CompressorSeed
 from services.learning.datasets import TrainTestData
 from services.learning.parameter_updater import ParameterUpdater
 from services.plan import Plan
@@ -33,7 +34,7 @@ def replay(plan: Plan, arrivals: Sequence[ShardArrivals], progress: TrialProgres
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
     phases = strategy.training_phases()
     compressor, switch = phases.first.describe_worker_exchange().compressor, phases.switch
-    if compressor.init_state(1) is not None:
+    if compressor.init_state(1, CompressorSeed()) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
     initial_params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
     initial_model = Model(initial_params, plan.optimiser.init_state(initial_params))
