@@ -3,8 +3,9 @@
 import argparse
 import sys
 
-from benchmarks.commands.cases import all_rows
-from benchmarks.commands.measurements import measure_rows
+from benchmarks.commands.cases import all_trial_rows
+from benchmarks.commands.measurements import measure_trial_rows
+from benchmarks.commands.metering_cost import METERING_ROW, measure_metering_cost
 from benchmarks.commands.results_page import RESULTS_PAGE, format_page, format_table
 from compose.runs.git_commit import git_commit_of_checkout
 
@@ -19,8 +20,11 @@ def main() -> int:
     parser.add_argument("--write", metavar="MACHINE", help="write docs/results/commands.md, naming this machine")
     arguments = parser.parse_args()
     groups = arguments.groups.split(",") if arguments.groups else None
-    rows = [row for row in all_rows() if groups is None or row.group in groups]
-    results = measure_rows(rows, arguments.rounds)
+    results = []
+    if groups is None or METERING_ROW.group in groups:
+        results.append(measure_metering_cost(arguments.rounds))
+    rows = [row for row in all_trial_rows() if groups is None or row.group in groups]
+    results.extend(measure_trial_rows(rows, arguments.rounds))
     sys.stdout.write(format_table(results) + "\n")
     if arguments.write:
         RESULTS_PAGE.write_text(format_page(results, f"{arguments.write}, commit {git_commit_of_checkout()}"))

@@ -1,4 +1,4 @@
-"""Trials of the benchmark, and the limits of its rows."""
+"""Rows of the benchmark: their trials and limits."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,34 +12,46 @@ GLOO = {"gloo": {"kind": "command"}}
 Trial = Mapping[str, Any]  # of summary.json
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row of the table: scenarios that are run in turns, and the value of each round."""
+    """One row of the table: what it measures, and the limit of its median over rounds."""
 
     group: str  # rows of a group are selected together
     description: str
-    scenarios: tuple[dict[str, Any], ...]  # all of one round, in order
-    value: Callable[[list[Trial]], float]  # of the trials of a round
-    at_most: float | None = None  # limit of the median
+    at_most: float | None = None
     at_least: float | None = None
 
 
-def all_rows() -> Iterator[Row]:
-    """Yield all rows of the table."""
+@dataclass(frozen=True, kw_only=True)
+class TrialRow(Row):
+    """Row whose value is computed from trials: scenarios that are run in turns, and the value of each round."""
+
+    scenarios: tuple[dict[str, Any], ...]  # all of one round, in order
+    value: Callable[[list[Trial]], float]  # of the trials of a round
+
+
+def all_trial_rows() -> Iterator[TrialRow]:
+    """Yield all rows whose values are computed from trials."""
     yield from _closed_form_rows()
     yield from _pacing_rows()
     yield _dilation_row()
     yield from _process_group_rows()
 
 
-def _closed_form_rows() -> Iterator[Row]:
+def _closed_form_rows() -> Iterator[TrialRow]:
     for workers, size in ((2, MIB), (2, 4 * MIB), (4, MIB), (4, 4 * MIB)):
         scenario = _scenario(f"all_reduce.py {size} 12", workers, {"uplink": "100mbit", "downlink": "100mbit"}, GLOO)
         description = f"all-reduce of {size // MIB} MiB by gloo, {workers} ranks, 100 Mbit/s, over its closed form"
-        yield Row("closed-form", description, (scenario,), _collective_over_prediction, at_most=1.05)
+        yield TrialRow(
+            group="closed-form",
+            description=description,
+            scenarios=(scenario,),
+            value=_collective_over_prediction,
+            at_most=1.05,
+        )
 
 
-def _pacing_rows() -> Iterator[Row]:
+def _pacing_rows() -> Iterator[TrialRow]:
     for name, rate, script, step, limit in (
         ("compute-bound", "1gbit", "perceptron.py 128 25 25", "5/s", 1.01),
         ("overlapped, several buckets", "200mbit", "perceptron.py 640 25 0.3", "5/s", 1.06),
@@ -47,19 +59,31 @@ def _pacing_rows() -> Iterator[Row]:
     ):
         worker = {"uplink": rate, "downlink": rate, "throughput": step}
         description = f"paced step, {name}: 4 ranks, {rate}, over its prediction"
-        yield Row("pacing", description, (_scenario(script, 4, worker, GLOO),), _step_over_prediction, at_most=limit)
+        yield TrialRow(
+            group="pacing",
+            description=description,
+            scenarios=(_scenario(script, 4, worker, GLOO),),
+            value=_step_over_prediction,
+            at_most=limit,
+        )
 
 
-def _dilation_row() -> Row:
+def _dilation_row() -> TrialRow:
     worker = {"uplink": "200mbit", "downlink": "200mbit", "throughput": "5/s"}
     scenarios = (
         _scenario("perceptron.py 640 20 0.3", 4, worker, GLOO, dilation=2),
         _scenario("perceptron.py 640 20 0.3", 4, worker, GLOO, dilation=4),
     )
-    return Row("dilation", "step at dilation 4 over dilation 2", scenarios, _second_step_over_first, at_most=1.03)
+    return TrialRow(
+        group="dilation",
+        description="step at dilation 4 over dilation 2",
+        scenarios=scenarios,
+        value=_second_step_over_first,
+        at_most=1.03,
+    )
 
 
-def _process_group_rows() -> Iterator[Row]:
+def _process_group_rows() -> Iterator[TrialRow]:
     for rate, dilation, rounds in (("100mbit", 1, 12), ("1gbit", 4, 20)):
         for workers in (2, 4, 8):
             link = {"uplink": rate, "downlink": rate}
@@ -78,7 +102,7 @@ def _process_group_row(
     rounds: int,
     collective: str,
     at_least: float,
-) -> Row:
+) -> TrialRow:
     ensayo = {"ensayo": {"kind": "command", "process_group": "ensayo", "collective": {"kind": collective}}}
     scenarios = tuple(
         _scenario(f"all_reduce.py {size} {rounds}", workers, link, strategy, dilation=dilation)
@@ -88,7 +112,13 @@ def _process_group_row(
         f"all-reduce of {size // MIB} MiB, {workers} ranks, {link_text}: time of gloo over time of Ensayo's "
         f"{collective}"
     )
-    return Row("process-group", description, scenarios, _first_collective_over_second, at_least=at_least)
+    return TrialRow(
+        group="process-group",
+        description=description,
+        scenarios=scenarios,
+        value=_first_collective_over_second,
+        at_least=at_least,
+    )
 
 
 def _scenario(

@@ -9,7 +9,8 @@ from statistics import median
 from typing import Any
 
 import ensayo
-from benchmarks.commands.cases import Row, Trial
+from benchmarks.commands.cases import Row, Trial, TrialRow
+from ensayo.exit_codes import ExitCode
 from services.schema.errors import EnsayoError
 
 
@@ -31,21 +32,21 @@ class RowResult:
         return is_low_enough and (self.row.at_least is None or middle >= self.row.at_least)
 
 
-def measure_rows(rows: Sequence[Row], rounds: int) -> list[RowResult]:
+def measure_trial_rows(rows: Sequence[TrialRow], rounds: int) -> list[RowResult]:
     """Run all trials of the rows, one round after the other, and return the values of each row.
 
     Every round counts: no trial is repeated.
     """
     results = [RowResult(row) for row in rows]
     for _ in range(rounds):
-        for result in results:
-            _measure_round(result)
+        for row, result in zip(rows, results, strict=True):
+            _measure_round(row, result)
     return results
 
 
-def _measure_round(result: RowResult) -> None:
+def _measure_round(row: TrialRow, result: RowResult) -> None:
     trials = []
-    for scenario in result.row.scenarios:
+    for scenario in row.scenarios:
         try:
             trials.append(_run(scenario))
         except EnsayoError as error:
@@ -53,7 +54,7 @@ def _measure_round(result: RowResult) -> None:
             return
     result.defects.extend(reason for trial in trials for reason in trial["reasons"])
     if all(trial["status"] == "success" for trial in trials):
-        result.values.append(result.row.value(trials))
+        result.values.append(row.value(trials))
     else:
         result.defects.extend(trial["status_reason"] for trial in trials if trial["status"] != "success")
 
@@ -61,5 +62,7 @@ def _measure_round(result: RowResult) -> None:
 def _run(scenario: dict[str, Any]) -> Trial:
     with tempfile.TemporaryDirectory(prefix="ensayo-benchmark-") as folder:
         run = ensayo.rehearse(scenario, engine="docker", runs_folder=folder)
+        if run.exit_code == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
         (trial,) = json.loads((Path(run.folder) / "summary.json").read_text(encoding="utf-8"))["trials"]
         return dict(trial)
