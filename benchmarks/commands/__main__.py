@@ -27,8 +27,15 @@ def main() -> int:
     results.extend(measure_trial_rows(rows, arguments.rounds))
     sys.stdout.write(format_table(results) + "\n")
     if arguments.write:
-        RESULTS_PAGE.write_text(format_page(results, f"{arguments.write}, commit {git_commit_of_checkout()}"))
+        RESULTS_PAGE.write_text(format_page(results, _describe_origin(arguments.write)))
     return 0 if all(result.meets_limit for result in results) else 1
+
+
+def _describe_origin(machine: str) -> str:
+    """Return the machine and the commit of the measurement, as text for the page."""
+    commit = git_commit_of_checkout()
+    changes = " with uncommitted changes" if commit.get("dirty") else ""
+    return f"{machine}, commit {commit.get('id', 'unknown')[:8]}{changes}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 import ensayo
 from benchmarks.commands.cases import GLOO, SCRIPTS, Row
 from benchmarks.commands.measurements import RowResult
+from compose.engines.local import NODE_ENVIRONMENT
 from services.schema.errors import EnsayoError
 
 CALLS = 4000
@@ -38,7 +39,7 @@ def measure_metering_cost(rounds: int) -> RowResult:
 def _measure_without_metering() -> float:
     with tempfile.TemporaryDirectory(prefix="ensayo-benchmark-") as folder:
         rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
-        environment = {**os.environ, **rendezvous, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environment = {**os.environ, **NODE_ENVIRONMENT, **rendezvous, "GLOO_SOCKET_IFNAME": "lo"}
         command = (sys.executable, str(SCRIPTS / "small_all_reduces.py"), str(CALLS))
         finished = subprocess.run(  # noqa: S603 - a script of this package
             command, cwd=folder, env=environment, capture_output=True, text=True, check=True
@@ -53,16 +54,19 @@ def _measure_with_metering() -> float:
             "kind": "command",
             "command": f"python small_all_reduces.py {CALLS}",
             "folder": str(SCRIPTS),
-            "environment": {"OMP_NUM_THREADS": "1"},
         },
         "cluster": {"workers": 1},
         "strategies": GLOO,
+        "baseline": False,
         "attempts": 1,
     }
     with tempfile.TemporaryDirectory(prefix="ensayo-benchmark-") as folder:
         run = ensayo.rehearse(scenario, engine="local", runs_folder=folder)
-        outputs = [path.read_text(encoding="utf-8") for path in Path(run.folder).rglob("worker-0.err")]
-        return _call_time_us("".join(outputs))
+        (output,) = Path(run.folder).rglob("worker-0.err")
+        (collectives,) = Path(run.folder).rglob("collectives.csv")
+        if (metered := len(collectives.read_text(encoding="utf-8").splitlines()) - 1) < CALLS:
+            raise EnsayoError(f"only {metered} of {CALLS} calls were metered")
+        return _call_time_us(output.read_text(encoding="utf-8"))
 
 
 def _call_time_us(output: str) -> float:
