@@ -19,6 +19,7 @@ from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.startup import startup_s
 from analysis.metrics.step_seconds import (
     StepStatistic,
+    mean_hidden_communication_s,
     step_phase_seconds,
     step_time_statistic_name,
     step_time_statistics,
@@ -96,6 +97,7 @@ class TrialResult:
     startup_s: float | None = None  # wall seconds from the start of the nodes to the first step; None: not measured
     reference: ReferenceComparison | None = None  # with reference convergence points; None: the workload has none
     collectives: list[CollectiveTimes] = field(default_factory=list)  # of a user's command
+    hidden_communication_seconds: float | None = None  # of `phase_seconds["compute"]`, of a user's command; None: unknown
     accelerator_hours: float | None = None  # workers times hours of training
     energy_joules: float | None = None  # modelled from declared power draws
     energy_reason: str = ""  # why the energy is not known
@@ -200,6 +202,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
             plan, None if has_missed else samples_to_target(trial), shipped_references()
         ),
         collectives=measure_collectives(trial),
+        hidden_communication_seconds=mean_hidden_communication_s(trial),
         **asdict(measure_running_costs(trial)),
     )
 
@@ -393,6 +396,12 @@ class TrialGroup:
         """
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
+
+    @property
+    def mean_hidden_communication_s(self) -> float | None:
+        """Seconds of a step's compute with hidden communication, averaged over the repeated trials; None: unknown."""
+        seconds = [trial.hidden_communication_seconds for trial in self.trials]
+        return _mean_or_none([value for value in seconds if value is not None])
 
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
