@@ -116,7 +116,11 @@ def render_report_page(
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
         communication_rows=make_communication_table(run_summary.trials),
-        collective_trials=[trial for trial in run_summary.trials if trial.collectives and trial.workers > 1],
+        collective_trials=[
+            trial
+            for trial in run_summary.trials
+            if trial.workers > 1 and (trial.collectives or trial.extra_collectives)
+        ],
         training_settings=make_training_settings_table(trial_plans),
         total=count_planned_trials(run_summary),
         owners=[

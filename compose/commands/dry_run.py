@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,15 +137,19 @@ def _failure(reason: str) -> dict[str, Any]:
 
 
 def _summarise(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the median profile of the steps in steady state, in the form of the cache."""
+    """Return the profile of the usual step in steady state, in the form of the cache.
+
+    Other steps may have further collectives, such as those of an evaluation.
+    """
     if not result["complete"]:
         return _failure(result["reason"])
-    last, others = result["steps"][-1], result["steps"][2:-1]
-    if any(step["collectives"] != last["collectives"] for step in others):
+    profile = result["step_profile"]
+    if not all(_has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][2:]):
         return _failure("the collectives differ from step to step")
-    return {
-        "complete": True,
-        "collectives": last["collectives"],
-        "start_collectives": result["start_collectives"],
-        **result["profile"],
-    }
+    return {"complete": True, "start_collectives": result["start_collectives"], **profile}
+
+
+def _has_collectives(calls: Sequence[Mapping[str, Any]], usual_calls: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the calls of a step are the usual ones and possibly others."""
+    counts, usual_counts = (Counter(tuple(call.values()) for call in each) for each in (calls, usual_calls))
+    return usual_counts <= counts

@@ -13,6 +13,7 @@ from typing import Any
 from services.commands import inside
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
+from services.scenario.command_profile import StepProfile
 from services.scenario.command_workload import PYTHON_NAMES
 
 INSIDE_FOLDER = Path(inside.__path__[0])  # on the PYTHONPATH of commands
@@ -101,15 +102,21 @@ def meter_settings(plan: CommandPlan, node: NodePlan, socket_path: Path, group: 
         socket_path: socket on which the node receives what is measured.
         group: settings of the process group of Ensayo.
     """
-    pace = None
-    if plan.profile and plan.step_compute_s(node) is not None:
-        pace = {"launch_shares": list(plan.profile.launch_shares), "update_share": plan.profile.update_share}
     return {
         "mode": "measure",
         "socket": str(socket_path),
-        "pace": pace,
+        "step_schedule": _step_schedule(plan.profile) if plan.profile else None,
         "process_group": plan.process_group,
         "process_group_settings": dict(group),
+    }
+
+
+def _step_schedule(profile: StepProfile) -> dict[str, Any]:
+    return {
+        "collectives": [(call.operation, call.bytes, call.dtype) for call in profile.collectives],
+        "launch_shares": profile.launch_shares,
+        "update_share": profile.update_share,
+        "begins_without_gradient": profile.begins_without_gradient,
     }
 
 

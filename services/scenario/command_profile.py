@@ -31,6 +31,7 @@ class StepProfile(FrozenRecord):
     launch_shares: tuple[float, ...]  # of the step's compute, before each collective
     update_share: float  # of the step's compute, before the optimiser's update
     cpu_s: float  # CPU seconds of a step of one rank on this host
+    begins_without_gradient: bool = False  # forward passes without gradient at its begin are no evaluation
 
 
 class ProfileOutcome(NamedTuple):

@@ -112,7 +112,7 @@ def run_ranks(tmp_path: Path) -> RunRanks:
         count: int = 2,
         is_metered: bool = True,
         compute_s: float | None = None,
-        pace: Mapping[str, Any] | None = None,
+        schedule: Mapping[str, Any] | None = None,
         replies: int = sys.maxsize,
         **settings: Any,
     ) -> list[RankOutcome]:
@@ -121,7 +121,12 @@ def run_ranks(tmp_path: Path) -> RunRanks:
             environment = rank_environment(rank, count, port)
             if is_metered:
                 servers.append(AgentServer(tmp_path / f"{port}-{rank}", compute_s, replies))
-                all_settings = {"mode": "measure", "socket": str(servers[-1].path), "pace": pace, **settings}
+                all_settings = {
+                    "mode": "measure",
+                    "socket": str(servers[-1].path),
+                    "step_schedule": schedule,
+                    **settings,
+                }
                 environment = metered(environment, tmp_path / f"{port}-{rank}.json", all_settings)
             command = [sys.executable, SCRIPTS / script, *map(str, arguments)]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -1,5 +1,6 @@
-"""Plans of commands, without a dry run."""
+"""Plans of commands without a dry run, and schedules of metered steps."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from services.cluster.addresses import DummyAddresses
@@ -49,3 +50,11 @@ def plan_command(
         command_profile.install_command_profiler(installed)
     assert isinstance(plan, CommandPlan)
     return plan
+
+
+def schedule_of(dry_run_result: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return the step schedule in the settings of the metering for the step profile of a dry run, with changes."""
+    profile = dict(dry_run_result["step_profile"])
+    kinds = [(call["operation"], call["bytes"], call["dtype"]) for call in profile["collectives"]]
+    names = ("launch_shares", "update_share", "begins_without_gradient")
+    return {"collectives": kinds, **{name: profile[name] for name in names}, **changes}

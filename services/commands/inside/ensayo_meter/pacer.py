@@ -1,9 +1,9 @@
-"""Pacing: sleeps that put the collectives and the update of a step at their places in a step of declared length."""
+"""Pacing: sleeps that let the collectives and the update of a step begin at their scheduled times."""
 
 import time
 from collections.abc import Callable
 
-from .settings import PaceProfile
+from .step_schedule import CollectiveKind, CollectiveMatcher, StepSchedule
 
 SPIN_S = 100e-6  # a sleep ends up to 60 µs late; the last part is a loop
 
@@ -18,30 +18,43 @@ def sleep_until(deadline_s: float) -> None:
 
 
 class Pacer:
-    """Places of one step after the other on the clock.
+    """Scheduled times of one step after the other on the clock.
 
-    A place is the begin of the step, plus the seconds in which the main thread was blocked by collectives in this step
-    so far, plus the share of the step's compute time.
+    A scheduled time is the begin of the step, plus the seconds in which the main thread was blocked by collectives in
+    this step so far, plus the share of the step's compute time.
     """
 
-    def __init__(self, profile: PaceProfile | None, sleep: Callable[[float], None] = sleep_until) -> None:
-        self._profile, self._sleep = profile, sleep
+    def __init__(self, schedule: StepSchedule | None, sleep: Callable[[float], None] = sleep_until) -> None:
+        self._schedule, self._sleep = schedule, sleep
+        self._matcher = None if schedule is None else CollectiveMatcher(schedule)
         self.compute_s: float | None = None  # of the current step; None: not paced
 
-    def pace_launch(self, index: int, begin_s: float, blocked_s: float) -> None:
-        """Sleep until the place of the step's collective with this index."""
-        if self._profile is not None and self.compute_s is not None:
-            self._sleep(begin_s + blocked_s + self._profile.launch_share(index) * self.compute_s)
+    def begin_step(self, number: int) -> None:
+        """Begin a step, none of whose collectives was launched yet."""
+        if self._matcher is not None:
+            self._matcher.begin_step(number)
+
+    def match_collective(self, kind: CollectiveKind, position: int) -> float | None:
+        """Return the share of the step's compute before a collective; None if the schedule lacks it.
+
+        Without a schedule, the share is 0 for all collectives.
+        """
+        return 0.0 if self._matcher is None else self._matcher.match(kind, position)
+
+    def pace_launch(self, share: float, begin_s: float, blocked_s: float) -> None:
+        """Sleep until the scheduled time of a collective with this share of the step's compute before it."""
+        if self._schedule is not None and self.compute_s is not None:
+            self._sleep(begin_s + blocked_s + share * self.compute_s)
 
     def pace_update(self, begin_s: float, blocked_s: float) -> float | None:
-        """Sleep until the place of the update, and return this place; None if steps are not paced."""
-        if self._profile is None or self.compute_s is None:
+        """Sleep until the scheduled time of the update, and return this time; None if steps are not paced."""
+        if self._schedule is None or self.compute_s is None:
             return None
-        place_s = begin_s + blocked_s + self._profile.update_share * self.compute_s
-        self._sleep(place_s)
-        return place_s
+        scheduled_s = begin_s + blocked_s + self._schedule.update_share * self.compute_s
+        self._sleep(scheduled_s)
+        return scheduled_s
 
     def pace_step_end(self, update_begin_s: float, blocked_s: float) -> None:
         """Sleep until the update, and what blocked it, has taken its part of the step."""
-        if self._profile is not None and self.compute_s is not None:
-            self._sleep(update_begin_s + blocked_s + (1 - self._profile.update_share) * self.compute_s)
+        if self._schedule is not None and self.compute_s is not None:
+            self._sleep(update_begin_s + blocked_s + (1 - self._schedule.update_share) * self.compute_s)
