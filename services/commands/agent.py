@@ -92,7 +92,7 @@ class CommandAgent:
         files, settings_file = scratch / "files", scratch / "meter.json"
         files.mkdir()
         launch.prepare_command_folder(Path(self.plan.workload.folder), files)
-        settings = launch.meter_settings(self.plan, self.node, scratch / "meter.sock", self.group_settings)
+        settings = launch.meter_settings(self.plan, scratch / "meter.sock", self.group_settings)
         settings_file.write_text(json.dumps(settings))
         words = launch.command_words(self.plan)
         try:

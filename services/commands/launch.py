@@ -93,12 +93,11 @@ def _rendezvous_port(plan: CommandPlan) -> int:
     return port
 
 
-def meter_settings(plan: CommandPlan, node: NodePlan, socket_path: Path, group: Mapping[str, Any]) -> dict[str, Any]:
+def meter_settings(plan: CommandPlan, socket_path: Path, group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the metering inside the command's process.
 
     Args:
         plan: plan of the trial.
-        node: plan of the node.
         socket_path: socket on which the node receives what is measured.
         group: settings of the process group of Ensayo.
     """
@@ -106,6 +105,7 @@ def meter_settings(plan: CommandPlan, node: NodePlan, socket_path: Path, group: 
         "mode": "measure",
         "socket": str(socket_path),
         "step_schedule": _step_schedule(plan.profile) if plan.profile else None,
+        "dilation": plan.dilation,
         "process_group": plan.process_group,
         "process_group_settings": dict(group),
     }

@@ -23,6 +23,7 @@ class MeterSettings:
     output: str = ""
     dry_run_steps: int = 6
     step_schedule: StepSchedule | None = None  # None: the collectives of a step are not known
+    dilation: float = 1.0  # wall seconds per virtual second
     process_group: str = GLOO
     process_group_settings: Mapping[str, Any] = field(default_factory=dict)
 
