@@ -20,7 +20,7 @@ class CollectiveTimes:
     calls_per_step: float
     median_s: float  # from the begin on the last rank to the end on the last rank
     predicted_s: float | None  # by the closed form of the collective; None: the dry run had no such call
-    foreign_share: float  # share of the calls that gloo has run in place of Ensayo
+    gloo_fallback_share: float  # share of the calls that gloo has run in place of Ensayo
 
 
 def measure_collectives(trial: TrialLogTables) -> list[CollectiveTimes]:
@@ -42,7 +42,7 @@ def measure_collectives(trial: TrialLogTables) -> list[CollectiveTimes]:
         end_s=("end_s", "max"),
         ended=("end_s", "count"),
         ranks=("node", "count"),
-        foreign=("is_foreign", "mean"),
+        gloo_fallback_share=("is_gloo_fallback", "mean"),
     )
     whole = joined[(joined["ended"] == joined["ranks"]) & (joined["ranks"] == joined["group_size"])]
     step_count = whole["step"].nunique()
@@ -72,5 +72,5 @@ def _summarise_calls(trial: TrialLogTables, calls: pd.DataFrame, step_count: int
         calls_per_step=len(calls) / step_count,
         median_s=float((calls["end_s"] - calls["begin_s"]).median()),
         predicted_s=trial.plan.predicted_collective_s(operation, size, dtype),
-        foreign_share=float(calls["foreign"].mean()),
+        gloo_fallback_share=float(calls["gloo_fallback_share"].mean()),
     )

@@ -8,7 +8,7 @@ from analysis.reading.mllog import NodeLog
 
 COLLECTIVE_COLUMNS = (  # those of `node_collectives`; step -1: before the first step; times in seconds since run_start
     *("step", "operation", "bytes", "dtype", "group_size", "is_asynchronous"),
-    *("launch_s", "begin_s", "end_s", "is_foreign", "is_extra"),
+    *("launch_s", "begin_s", "end_s", "is_gloo_fallback", "is_extra"),
 )
 TIME_COLUMNS = ["launch_s", "begin_s", "end_s"]
 

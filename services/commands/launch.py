@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.commands import inside
+from services.commands import script_process
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
-from services.scenario.command_profile import StepProfile
 from services.scenario.command_workload import PYTHON_NAMES
+from services.scenario.step_profile import StepProfile
 
-INSIDE_FOLDER = Path(inside.__path__[0])  # on the PYTHONPATH of commands
+SCRIPT_PROCESS_FOLDER = Path(script_process.__path__[0])  # on the PYTHONPATH of commands
 LOOPBACK = "lo"
 MAX_COPIED_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
@@ -94,7 +94,7 @@ def _rendezvous_port(plan: CommandPlan) -> int:
 
 
 def meter_settings(plan: CommandPlan, socket_path: Path, group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the metering inside the command's process.
+    """Return the settings of the metering in the process of the script.
 
     Args:
         plan: plan of the trial.
@@ -104,7 +104,7 @@ def meter_settings(plan: CommandPlan, socket_path: Path, group: Mapping[str, Any
     return {
         "mode": "measure",
         "socket": str(socket_path),
-        "step_schedule": _step_schedule(plan.profile) if plan.profile else None,
+        "step_schedule": _step_schedule(plan.step_profile) if plan.step_profile else None,
         "dilation": plan.dilation,
         "process_group": plan.process_group,
         "process_group_settings": dict(group),
@@ -147,7 +147,7 @@ def _python_path(plan: CommandPlan) -> list[str]:
     interpreter = plan.workload.interpreter
     packages = interpreter.packages if interpreter and plan.engine == "docker" else ()
     own = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-    return [str(INSIDE_FOLDER), *packages, *own]
+    return [str(SCRIPT_PROCESS_FOLDER), *packages, *own]
 
 
 def _tensorflow_cluster(plan: CommandPlan, node: NodePlan) -> dict[str, Any]:

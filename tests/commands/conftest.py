@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from services.commands.inside.ensayo_meter.protocol import COLLECTIVE_COLUMNS, COMPUTE_S, HELLO, STEP
+from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS, COMPUTE_S, HELLO, STEP
 
-INSIDE = Path("services/commands/inside").resolve()
+SCRIPT_PROCESS = Path("services/commands/script_process").resolve()
 SCRIPTS = Path("tests/commands/scripts").resolve()
 TIMEOUT_S = 120
 
@@ -99,7 +99,7 @@ def free_port() -> int:
 def metered(environment: Mapping[str, str], settings_path: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment of a metered process."""
     settings_path.write_text(json.dumps(settings))
-    return {**environment, "PYTHONPATH": str(INSIDE), "ENSAYO_METER": str(settings_path)}
+    return {**environment, "PYTHONPATH": str(SCRIPT_PROCESS), "ENSAYO_METER": str(settings_path)}
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_evaluations_and_averages_of_a_script_are_extra_collectives(run_trial: R
 
     trial = run_trial("local", write_scenario(tmp_path, workload=workload), "script")
 
-    assert {call.dtype for call in trial.plan.profile.collectives} == {"float32"}
+    assert {call.dtype for call in trial.plan.step_profile.collectives} == {"float32"}
     for rank in range(2):
         calls = [row for row in trial.rows(f"worker-{rank}", "node_collectives") if 2 <= row["step"] < STEPS]
         extra = [(row["step"], row["bytes"]) for row in calls if row["is_extra"]]

@@ -5,14 +5,14 @@ from typing import Any
 
 from services.cluster.addresses import DummyAddresses
 from services.plan import CommandPlan, make_plan
-from services.scenario import command_profile
-from services.scenario.command_profile import CollectiveCall, ProfileOutcome, StepProfile
+from services.scenario import step_profile
 from services.scenario.scenario import Scenario
+from services.scenario.step_profile import CollectiveCall, StepProfile, StepProfileOutcome
 
-NO_PROFILE = ProfileOutcome(None, "no dry run in this test")
+NO_STEP_PROFILE = StepProfileOutcome(None, "no dry run in this test")
 
 
-def make_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...], **others: Any) -> StepProfile:
+def make_step_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...], **others: Any) -> StepProfile:
     """Return the profile of a step with asynchronous collectives (operation, bytes) of two ranks."""
     group_size, is_asynchronous = others.pop("group_size", 2), others.pop("is_asynchronous", True)
     calls = tuple(
@@ -25,7 +25,7 @@ def make_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...]
 
 
 def plan_command(
-    profile: ProfileOutcome = NO_PROFILE,
+    profile: StepProfileOutcome = NO_STEP_PROFILE,
     worker: dict[str, Any] | None = None,
     strategy: dict[str, Any] | None = None,
     workers: int = 2,
@@ -42,12 +42,12 @@ def plan_command(
         }
     )
     (trial,) = scenario.trials()
-    installed = command_profile._profilers[0]
-    command_profile.install_command_profiler(lambda *_: profile)
+    installed = step_profile._profilers[0]
+    step_profile.install_step_profiler(lambda *_: profile)
     try:
         plan = make_plan(trial, "run", "docker", DummyAddresses())
     finally:
-        command_profile.install_command_profiler(installed)
+        step_profile.install_step_profiler(installed)
     assert isinstance(plan, CommandPlan)
     return plan
 

@@ -22,10 +22,10 @@ def check_command_pacing(trial: TrialLogTables) -> CheckVerdict:
             return invalid_verdict(
                 f"{node['node']} declares a speed, but {steps - deadlines} of its {steps} steps were not paced"
             )
-        foreign = node.get("foreign_operations") or []
+        fallbacks = node.get("gloo_fallback_operations") or []
         is_shaped = any(each.uplink_bps or each.downlink_bps for each in trial.plan.nodes) or trial.plan.network.paths
-        if foreign and is_shaped and trial.plan.engine == "local":
-            return invalid_verdict(f"gloo ran {', '.join(foreign)} of {node['node']} over links that nothing shapes")
+        if fallbacks and is_shaped and trial.plan.engine == "local":
+            return invalid_verdict(f"gloo ran {', '.join(fallbacks)} of {node['node']} over links that nothing shapes")
         if node["node"] in paced and (missing := _steps_without_scheduled_collectives(trial, node["node"])):
             return degraded_verdict(
                 f"{missing} steps of {node['node']} lack collectives of the dry run, by which they are paced"
@@ -37,7 +37,7 @@ def check_command_pacing(trial: TrialLogTables) -> CheckVerdict:
 
 def _steps_without_scheduled_collectives(trial: TrialLogTables, node: str) -> int:
     """Return the number of steps in steady state in which a node did not call all collectives of the dry run."""
-    scheduled = len(trial.plan.profile.collectives) if trial.plan.profile else 0
+    scheduled = len(trial.plan.step_profile.collectives) if trial.plan.step_profile else 0
     steps = trial.steps.loc[(trial.steps["node"] == node) & (trial.steps["step"] >= FIRST_STEADY_STEP), "step"]
     calls = trial.collectives[(trial.collectives["node"] == node) & ~trial.collectives["is_extra"]]
     counts = calls.groupby("step").size().reindex(steps.unique(), fill_value=0)

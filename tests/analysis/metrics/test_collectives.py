@@ -15,11 +15,11 @@ MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
 
 CALL = {"operation": "all_reduce", "bytes": 4, "dtype": "float32", "group_size": 2, "is_asynchronous": False}
-DEFAULTS = {"launch_s": 0, "begin_s": 0, "end_s": 1, "is_foreign": False, "is_extra": False}
+DEFAULTS = {"launch_s": 0, "begin_s": 0, "end_s": 1, "is_gloo_fallback": False, "is_extra": False}
 PLAN = {
     "workers": 2,
     "workload_kind": "command",
-    "profile": {"collectives": [CALL, CALL | {"dtype": "int32"}]},
+    "step_profile": {"collectives": [CALL, CALL | {"dtype": "int32"}]},
     "collective_s": [0.1, 0.2],
     "nodes": [{"name": f"worker-{rank}", "role": "worker", "rank": rank, "throughput": 1.0} for rank in range(2)],
 }

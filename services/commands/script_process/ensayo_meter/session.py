@@ -30,7 +30,7 @@ class Session:
         self.settings = settings
         self.cpu_clock = CpuClock()
         self.tracker: StepTracker | None = None  # None: this process is not metered, or not yet, or not any more
-        self._has_started = self._is_foreign_process = False
+        self._has_started = self._is_forked_process = False
         self._client: AgentClient | None = None
         self._dry_run: DryRun | None = None
         self._parameters = TrainedParameters()
@@ -48,7 +48,7 @@ class Session:
     @property
     def is_in_child(self) -> bool:
         """Return whether this process was forked by the metered one."""
-        return self._is_foreign_process
+        return self._is_forked_process
 
     @property
     def watches_forward_passes(self) -> bool:
@@ -130,5 +130,5 @@ class Session:
 
     def _leave_child_alone(self) -> None:
         if self._has_started:
-            self._is_foreign_process = True
+            self._is_forked_process = True
             self.tracker = self._client = self._dry_run = None

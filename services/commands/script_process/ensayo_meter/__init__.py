@@ -1,4 +1,4 @@
-"""Measurement and pacing inside a user's process, which trains with `torch.distributed`.
+"""Measurement and pacing in a user's process, which trains with `torch.distributed`.
 
 protocol, settings              messages to the node agent; the settings of this process
 activation, import_hooks        installation, when PyTorch is imported

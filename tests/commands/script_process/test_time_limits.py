@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.commands.inside.ensayo_meter.distributed_hooks import multiply_time_limits
+from services.commands.script_process.ensayo_meter.distributed_hooks import multiply_time_limits
 
 DEFAULT = timedelta(minutes=30)
 LIMIT = timedelta(seconds=10)

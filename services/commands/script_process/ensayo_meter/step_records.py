@@ -20,7 +20,7 @@ class CollectiveRecord:
     launch_s: float
     begin_s: float
     end_s: float | None = None
-    is_foreign: bool = False
+    is_gloo_fallback: bool = False
     is_extra: bool = False
     is_waited_for: bool = False  # the script waited for it through its own handle
     is_done: Callable[[], bool] | None = None  # whether it is complete, as long as that is not recorded

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from compose.commands import dry_run as host
-from services.commands.inside.ensayo_meter.dry_run import DryRun
-from services.commands.inside.ensayo_meter.step_records import CollectiveRecord, StepRecord
+from services.commands.script_process.ensayo_meter.dry_run import DryRun
+from services.commands.script_process.ensayo_meter.step_records import CollectiveRecord, StepRecord
 
 GRADIENT, ACCURACY = ("float32", 400), ("int64", 8)
 

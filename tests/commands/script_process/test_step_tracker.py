@@ -2,11 +2,11 @@
 
 import pytest
 
-from services.commands.inside.ensayo_meter.pacer import Pacer
-from services.commands.inside.ensayo_meter.step_records import CollectiveRecord, StepRecord
-from services.commands.inside.ensayo_meter.step_schedule import StepSchedule
-from services.commands.inside.ensayo_meter.step_tracker import IGNORE, RECORD, SKIP, StepTracker
-from services.commands.inside.ensayo_meter.time_intervals import covered_seconds, seconds_outside
+from services.commands.script_process.ensayo_meter.pacer import Pacer
+from services.commands.script_process.ensayo_meter.step_records import CollectiveRecord, StepRecord
+from services.commands.script_process.ensayo_meter.step_schedule import StepSchedule
+from services.commands.script_process.ensayo_meter.step_tracker import IGNORE, RECORD, SKIP, StepTracker
+from services.commands.script_process.ensayo_meter.time_intervals import covered_seconds, seconds_outside
 
 
 class Script:
