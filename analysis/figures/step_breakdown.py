@@ -14,6 +14,13 @@ from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.29
+HIDDEN_PART = "compute with hidden communication"
+HIDDEN_COLOUR = "#8f7d6b"
+BAR_COLOURS = {  # the phases in their order, with the second part of compute after the first one
+    part: colour
+    for phase, phase_colour in STEP_PHASE_COLOURS.items()
+    for part, colour in ((phase, phase_colour), *([(HIDDEN_PART, HIDDEN_COLOUR)] if phase == "compute" else []))
+}
 WAITING_DEFINITION = (  # also in README.md and in the glossary of the report
     "time after a worker is ready to exchange gradients and before the slowest worker is ready; not counted as "
     "exchange. In asynchronous training: the time for which a server delays its reply until other workers have pushed."
@@ -32,7 +39,7 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
         return None
     figure, (axes,) = create_figure(1, 1, 1.75 + ROW_HEIGHT_IN * len(groups))
     title = _figure_title(groups)
-    add_run_title_and_footer(figure, run.summary, title, legend_colours=STEP_PHASE_COLOURS)
+    add_run_title_and_footer(figure, run.summary, title, legend_colours=_legend_colours(groups))
     for y, group in enumerate(groups):
         _draw_step_phases_bar(axes, y, group)
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
@@ -46,6 +53,8 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
         "of the closed form over the same steps. Where all rounds between two exchanges have a shorter batch, there is "
         "no mark and the bar is of all steps. At the end of each bar: share of the exchange."
     )
+    if any(group.mean_hidden_communication_s for group in groups):
+        caption += f" {HIDDEN_PART.capitalize()}: a collective is in flight and the script does not wait for it."
     return CaptionedFigure("step_breakdown", title, caption, _make_step_breakdown_table(groups), figure)
 
 
@@ -85,15 +94,28 @@ def _bar_end_ms(trial_group: TrialGroup) -> float:
 
 
 def _draw_step_phases_bar(axes: Axes, y: int, trial_group: TrialGroup) -> None:
-    left_ms = 0.0
-    for phase, colour in STEP_PHASE_COLOURS.items():
-        width_ms = 1000 * trial_group.mean_s_by_step_phase[phase]
+    left_ms, seconds_by_part = 0.0, _bar_parts_s(trial_group)
+    for part, colour in BAR_COLOURS.items():
+        width_ms = 1000 * seconds_by_part[part]
         axes.barh(y, width_ms, left=left_ms, height=0.68, color=colour)
         left_ms += width_ms
     if trial_group.predicted_mean_step_s:
         axes.vlines(1000 * trial_group.predicted_mean_step_s, y - 0.42, y + 0.42, color=FOREGROUND, linewidth=1.8)
     share = f"{_compute_exchange_share(trial_group):.0%}"
     axes.annotate(share, (_bar_end_ms(trial_group), y), (6, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def _bar_parts_s(trial_group: TrialGroup) -> dict[str, float]:
+    """Return the seconds of each part of a bar: the step phases, with compute in two parts."""
+    phases = trial_group.mean_s_by_step_phase
+    hidden_s = min(trial_group.mean_hidden_communication_s or 0.0, phases["compute"])
+    return phases | {"compute": phases["compute"] - hidden_s, HIDDEN_PART: hidden_s}
+
+
+def _legend_colours(trial_groups: Sequence[TrialGroup]) -> dict[str, str]:
+    """Return the colours of the parts that the bars of these groups may have."""
+    has_hidden_part = any(group.mean_hidden_communication_s for group in trial_groups)
+    return dict(BAR_COLOURS) if has_hidden_part else STEP_PHASE_COLOURS
 
 
 def _make_step_breakdown_table(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
@@ -103,6 +125,7 @@ def _make_step_breakdown_table(trial_groups: Sequence[TrialGroup]) -> pd.DataFra
             "condition": group.condition,
             "workers": group.workers,
             **{f"{phase}_s": seconds for phase, seconds in group.mean_s_by_step_phase.items()},
+            "hidden_s": group.mean_hidden_communication_s,
             "predicted_step_s": group.predicted_mean_step_s,
         }
         for group in trial_groups

@@ -86,10 +86,27 @@ def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
     """
     if trial.steps.empty:
         return None
-    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
-    steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
+    steps = _steps_of_means(trial)
     means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
+
+
+def mean_hidden_communication_s(trial: TrialLogTables) -> float | None:
+    """Return the mean seconds of a step in which a collective is in flight and the worker computes.
+
+    They are a part of the phase `compute`, over the steps of `step_phase_seconds`. They are only measured in users'
+    commands that use `torch.distributed`; return None for other trials.
+    """
+    if trial.steps.empty:
+        return None
+    hidden_s = _steps_of_means(trial)["hidden_s"].dropna()
+    return float(hidden_s.astype(float).mean()) if len(hidden_s) else None
+
+
+def _steps_of_means(trial: TrialLogTables) -> pd.DataFrame:
+    """Return the steps of whole exchange rounds on whole batches; all steps if no round is whole."""
+    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
+    return trial.steps if in_whole_rounds.empty else in_whole_rounds
 
 
 def _full_batch_mask(step_table: pd.DataFrame, plan: TrialPlan) -> "pd.Series[bool]":

@@ -8,7 +8,7 @@ from analysis.reading.mllog import NodeLog
 
 COLLECTIVE_COLUMNS = (  # those of `node_collectives`; step -1: before the first step; times in seconds since run_start
     *("step", "operation", "bytes", "dtype", "group_size", "is_asynchronous"),
-    *("launch_s", "begin_s", "end_s", "is_foreign"),
+    *("launch_s", "begin_s", "end_s", "is_gloo_fallback", "is_extra"),
 )
 TIME_COLUMNS = ["launch_s", "begin_s", "end_s"]
 
@@ -25,4 +25,7 @@ def read_collectives(log_by_node_name: Mapping[str, NodeLog], start_s: float) ->
         for row in event.value["rows"]
     ]
     table = pd.DataFrame(rows, columns=["node", *COLLECTIVE_COLUMNS])
-    return table.assign(**{name: table[name].astype(float) - start_s for name in TIME_COLUMNS})
+    return table.assign(
+        is_extra=table["is_extra"] == True,  # noqa: E712 - not logged by other versions
+        **{name: table[name].astype(float) - start_s for name in TIME_COLUMNS},
+    )

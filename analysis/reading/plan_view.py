@@ -80,6 +80,7 @@ class ProfiledCollective(PlanJsonSection):
 
     operation: str
     bytes: int
+    dtype: str = ""
 
 
 class CommandStepProfile(PlanJsonSection):
@@ -92,8 +93,8 @@ class TrialPlan(PlanJsonSection):
     """Plan of one trial, as far as the analysis reads it."""
 
     workload_kind: str = "training"  # or "command": a training command of the user
-    profile: CommandStepProfile | None = None  # of a command, by its dry run
-    collective_s: tuple[float, ...] = ()  # predicted seconds of each collective of the profile
+    step_profile: CommandStepProfile | None = None  # of a command, by its dry run
+    collective_s: tuple[float, ...] = ()  # predicted seconds of each collective of the step profile
     run: str = ""
     trial: str
     label: str  # of the strategy in the scenario
@@ -151,14 +152,14 @@ class TrialPlan(PlanJsonSection):
     strict: bool = False
     fidelity: FidelityLimits = FidelityLimits()
 
-    def predicted_collective_s(self, operation: str, size_bytes: int) -> float | None:
+    def predicted_collective_s(self, operation: str, size_bytes: int, dtype: str) -> float | None:
         """Return the predicted seconds of a collective of a user's command; None if its dry run had no such call."""
-        calls = self.profile.collectives if self.profile else ()
+        calls = self.step_profile.collectives if self.step_profile else ()
         return next(
             (
                 seconds
                 for call, seconds in zip(calls, self.collective_s, strict=False)  # empty in plans of older versions
-                if (call.operation, call.bytes) == (operation, size_bytes)
+                if (call.operation, call.bytes, call.dtype) == (operation, size_bytes, dtype)
             ),
             None,
         )

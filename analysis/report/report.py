@@ -21,6 +21,7 @@ from analysis.report import wording
 from analysis.report.evaluation_note import evaluation_note
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
+from analysis.report.tables.communication_table import make_communication_table
 from analysis.report.tables.reference_table import make_reference_table
 from analysis.report.tables.regression_table import make_regression_table
 from analysis.report.tables.strategy_table import make_strategy_table
@@ -114,7 +115,12 @@ def render_report_page(
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
-        collective_trials=[trial for trial in run_summary.trials if trial.collectives and trial.workers > 1],
+        communication_rows=make_communication_table(run_summary.trials),
+        collective_trials=[
+            trial
+            for trial in run_summary.trials
+            if trial.workers > 1 and (trial.collectives or trial.extra_collectives)
+        ],
         training_settings=make_training_settings_table(trial_plans),
         total=count_planned_trials(run_summary),
         owners=[

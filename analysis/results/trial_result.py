@@ -10,7 +10,7 @@ from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_le
 from analysis.convergence.compare import ReferenceComparison, compare_trial_with_reference
 from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.collectives import CollectiveTimes, measure_collectives
+from analysis.metrics.collectives import CollectiveTimes, count_extra_collectives, measure_collectives
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
@@ -19,6 +19,7 @@ from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.startup import startup_s
 from analysis.metrics.step_seconds import (
     StepStatistic,
+    mean_hidden_communication_s,
     step_phase_seconds,
     step_time_statistic_name,
     step_time_statistics,
@@ -96,6 +97,10 @@ class TrialResult:
     startup_s: float | None = None  # wall seconds from the start of the nodes to the first step; None: not measured
     reference: ReferenceComparison | None = None  # with reference convergence points; None: the workload has none
     collectives: list[CollectiveTimes] = field(default_factory=list)  # of a user's command
+    extra_collectives: int = 0  # of a rank of a user's command, such as those of evaluations
+    hidden_communication_seconds: float | None = (
+        None  # of `phase_seconds["compute"]`, of a user's command; None: unknown
+    )
     accelerator_hours: float | None = None  # workers times hours of training
     energy_joules: float | None = None  # modelled from declared power draws
     energy_reason: str = ""  # why the energy is not known
@@ -200,6 +205,8 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
             plan, None if has_missed else samples_to_target(trial), shipped_references()
         ),
         collectives=measure_collectives(trial),
+        extra_collectives=count_extra_collectives(trial),
+        hidden_communication_seconds=mean_hidden_communication_s(trial),
         **asdict(measure_running_costs(trial)),
     )
 
@@ -393,6 +400,12 @@ class TrialGroup:
         """
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
+
+    @property
+    def mean_hidden_communication_s(self) -> float | None:
+        """Seconds of a step's compute with hidden communication, averaged over the repeated trials; None: unknown."""
+        seconds = [trial.hidden_communication_seconds for trial in self.trials]
+        return _mean_or_none([value for value in seconds if value is not None])
 
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:

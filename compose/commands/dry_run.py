@@ -8,15 +8,17 @@ import json
 import os
 import subprocess
 import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
-from services.commands.launch import INSIDE_FOLDER, prepare_command_folder
-from services.scenario.command_profile import ProfileOutcome, StepProfile
+from services.commands.launch import SCRIPT_PROCESS_FOLDER, prepare_command_folder
 from services.scenario.command_workload import PYTHON_NAMES, CommandWorkload
+from services.scenario.step_profile import StepProfile, StepProfileOutcome
 
 STEPS = 8
 TIMEOUT_S = 120.0
@@ -25,20 +27,20 @@ _failures: dict[str, dict[str, Any]] = {}  # of this process, by digest of their
 NOTHING_COUNTED = "no collective was counted: the command does not use torch.distributed"
 
 
-def profile_command_on_host(workload: CommandWorkload, worker_count: int, seed: int) -> ProfileOutcome:
-    """Return the profile of a step of a command on so many ranks, or the reason why there is none.
+def measure_step_profile_on_host(workload: CommandWorkload, worker_count: int, seed: int) -> StepProfileOutcome:
+    """Return the step profile of a command on so many ranks, or the reason why there is none.
 
     The result is kept in the user's cache: it depends on the command and its environment, the Python files of its
-    folder, the interpreter and the number of ranks. The seed has no effect, so that repeats share a profile.
+    folder, the interpreter and the number of ranks. The seed has no effect, so that repeats share a step profile.
     """
     if reason := _reason_to_count_nothing(workload):
-        return ProfileOutcome(None, reason)
+        return StepProfileOutcome(None, reason)
     words = workload.command_words(worker_count, seed)
     inputs: list[Any] = [workload.command_words(worker_count, 0), workload.sha256, worker_count, workload.environment]
     inputs += [workload.folder, workload.interpreter.model_dump() if workload.interpreter else None]
     inputs += [_metering_code_digest(), _file_times(Path(workload.folder)), _torch_versions(workload)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-    path = user_cache_folder() / "profiles" / f"{digest}.json"
+    path = user_cache_folder() / "step_profiles" / f"{digest}.json"
     if path.exists():
         return _decode_outcome(json.loads(path.read_text(encoding="utf-8")))
     result = _failures.get(digest) or _run(workload, words, worker_count, seed)
@@ -75,15 +77,15 @@ def _torch_versions(workload: CommandWorkload) -> list[str]:
 
 def _metering_code_digest() -> str:
     """Return the digest of the code that measures: results of other versions are not used."""
-    files = sorted(INSIDE_FOLDER.rglob("*.py"))
+    files = sorted(SCRIPT_PROCESS_FOLDER.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _decode_outcome(result: dict[str, Any]) -> ProfileOutcome:
+def _decode_outcome(result: dict[str, Any]) -> StepProfileOutcome:
     if not result["complete"]:
-        return ProfileOutcome(None, f"dry run: {result['reason']}")
+        return StepProfileOutcome(None, f"dry run: {result['reason']}")
     profile = {key: result[key] for key in StepProfile.model_fields}
-    return ProfileOutcome(StepProfile.model_validate(profile))
+    return StepProfileOutcome(StepProfile.model_validate(profile))
 
 
 def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int, seed: int) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int, s
         python = workload.interpreter.path if workload.interpreter else "python"
         environment = {
             **NODE_ENVIRONMENT,
-            "PYTHONPATH": str(INSIDE_FOLDER),
+            "PYTHONPATH": str(SCRIPT_PROCESS_FOLDER),
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": str(scratch),
             "RANK": "0",
@@ -135,15 +137,19 @@ def _failure(reason: str) -> dict[str, Any]:
 
 
 def _summarise(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the median profile of the steps in steady state, in the form of the cache."""
+    """Return the profile of the usual step in steady state, in the form of the cache.
+
+    Other steps may have further collectives, such as those of an evaluation.
+    """
     if not result["complete"]:
         return _failure(result["reason"])
-    last, others = result["steps"][-1], result["steps"][2:-1]
-    if any(step["collectives"] != last["collectives"] for step in others):
+    profile = result["step_profile"]
+    if not all(_has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][2:]):
         return _failure("the collectives differ from step to step")
-    return {
-        "complete": True,
-        "collectives": last["collectives"],
-        "start_collectives": result["start_collectives"],
-        **result["profile"],
-    }
+    return {"complete": True, "start_collectives": result["start_collectives"], **profile}
+
+
+def _has_collectives(calls: Sequence[Mapping[str, Any]], usual_calls: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the calls of a step are the usual ones and possibly others."""
+    counts, usual_counts = (Counter(tuple(call.values()) for call in each) for each in (calls, usual_calls))
+    return usual_counts <= counts

@@ -33,9 +33,9 @@ def _check_engine(plan: CommandPlan) -> None:
 
 def _check_pacing(plan: CommandPlan) -> None:
     paced = [node.name for node in plan.node_plans_of_role("worker") if node.throughput]
-    if paced and plan.profile is None:
+    if paced and plan.step_profile is None:
         raise UserError(
-            f"trial {plan.trial}: {paced[0]} declares a compute speed, but there is no profile of the command's steps: "
-            f"{plan.no_profile_reason}; remove throughput, profile and utilisation, so that the command runs as fast "
-            "as this host"
+            f"trial {plan.trial}: {paced[0]} declares a compute speed, but there is no step profile of the command: "
+            f"{plan.no_step_profile_reason}; remove throughput, profile and utilisation, so that the command "
+            "runs as fast as this host"
         )

@@ -413,8 +413,8 @@ def _command_compute_times(plan: CommandPlan) -> Iterator[WorkerComputeTimes]:
     """Yield the compute time per step of each worker that runs a command, as measured in the dry run."""
     for node in plan.node_plans_of_role("worker"):
         compute_s = plan.step_compute_s(node)
-        if compute_s and plan.profile:
-            yield WorkerComputeTimes(plan.profile.cpu_s, compute_s)
+        if compute_s and plan.step_profile:
+            yield WorkerComputeTimes(plan.step_profile.cpu_s, compute_s)
 
 
 def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from compose.commands.dry_run import profile_command_on_host
+from compose.commands.dry_run import measure_step_profile_on_host
 from compose.commands.references import check_command_files
 from compose.data_files.preparation import prepare_data
 from compose.host.capacity_check import CapacityCheck
@@ -30,9 +30,9 @@ from compose.runs.skipped_trials import SkippedTrial
 from compose.scenario_files.validation_messages import explain_validation_error
 from services.learning.datasets.files import install_data_preparer
 from services.plan.trial_outcome import TrialOutcome
-from services.scenario.command_profile import install_command_profiler
 from services.scenario.command_workload import CommandWorkload
 from services.scenario.scenario import Scenario
+from services.scenario.step_profile import install_step_profiler
 from services.schema.errors import UserError, os_error_cause
 
 HOST_FACTS_THAT_AFFECT_TIMES = ("machine", "processor", "cores")
@@ -94,7 +94,7 @@ def _decode_scenario(run_folder: Path, resolved: dict[str, Any]) -> Scenario:
         ValidationError: the scenario is not valid.
     """
     install_data_preparer(prepare_data)
-    install_command_profiler(profile_command_on_host)
+    install_step_profiler(measure_step_profile_on_host)
     restore_from_run_folder(run_folder)
     try:
         scenario = Scenario.decode(resolved)

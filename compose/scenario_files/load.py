@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from compose.commands.dry_run import profile_command_on_host
+from compose.commands.dry_run import measure_step_profile_on_host
 from compose.data_files.preparation import prepare_data
 from compose.scenario_files.overrides import override_scenario_values
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
@@ -22,8 +22,8 @@ from compose.scenario_files.user_file_references import resolve_user_files
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
 from services.learning.datasets.files import install_data_preparer
-from services.scenario.command_profile import install_command_profiler
 from services.scenario.scenario import LABEL_PATTERN, Scenario, add_default_kinds
+from services.scenario.step_profile import install_step_profiler
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import UserError, os_error_cause
 from services.schema.message_paths import path_for_messages
@@ -124,7 +124,7 @@ def decode_scenario_text(
     """
     declared_document = scenario_text.parse()
     install_data_preparer(prepare_data)
-    install_command_profiler(profile_command_on_host)
+    install_step_profiler(measure_step_profile_on_host)
     overridden_document = override_scenario_values(declared_document, settings or {})
     document = resolve_user_files(overridden_document, scenario_text.folder)
     scenario = _decode_scenario(document)

@@ -17,9 +17,9 @@ from typing import Any
 
 from services.commands import launch
 from services.commands.control_service import CommandControlClient
-from services.commands.inside.ensayo_meter.protocol import END, HELLO, NOTE, STEP
 from services.commands.log_lines import MetricPatterns
 from services.commands.meter_server import serve_meter
+from services.commands.script_process.ensayo_meter.protocol import END, HELLO, NOTE, STEP
 from services.commands.step_log import CommandStepLog
 from services.plan import CommandPlan, NodePlan
 from services.runtime.clock import Clock
@@ -58,7 +58,7 @@ class CommandAgent:
         self._steps = CommandStepLog(self.plan, self.node.rank, self.clock, self.log)
         self._metrics = MetricPatterns(self.plan.workload.metrics if self.node.rank == 0 else {})
         pattern = self.plan.workload.step_line
-        self._step_lines = re.compile(pattern) if pattern and self.plan.profile is None else None
+        self._step_lines = re.compile(pattern) if pattern and self.plan.step_profile is None else None
         variation = self.node.variation
         self._duration_factor = (
             (lambda step: variation.duration_factor(self.plan.seed, self.node.rank, step))
@@ -92,7 +92,7 @@ class CommandAgent:
         files, settings_file = scratch / "files", scratch / "meter.json"
         files.mkdir()
         launch.prepare_command_folder(Path(self.plan.workload.folder), files)
-        settings = launch.meter_settings(self.plan, self.node, scratch / "meter.sock", self.group_settings)
+        settings = launch.meter_settings(self.plan, scratch / "meter.sock", self.group_settings)
         settings_file.write_text(json.dumps(settings))
         words = launch.command_words(self.plan)
         try:
@@ -109,7 +109,7 @@ class CommandAgent:
         except OSError as error:
             raise CommandFailed(f"command {words[0]} can't be started: {os.strerror(error.errno or 0)}") from error
         output = asyncio.create_task(self._pass_on_output(process.stdout))
-        if self.plan.profile is None:  # it may never make a process group
+        if self.plan.step_profile is None:  # it may never make a process group
             await self._await_training_start()
         exit_code = await self._await_exit(process, (output, meter_failure))
         await asyncio.wait((output,), timeout=OUTPUT_TIMEOUT_S)
@@ -172,7 +172,7 @@ class CommandAgent:
         """
         await self.events.begin_events_of_step(step)
         compute_s = self.plan.step_compute_s(self.node)
-        if compute_s is None or self.plan.profile is None:
+        if compute_s is None or self.plan.step_profile is None:
             return None
         end_s = self.events.slowdowns.end_of_compute_s(begin_s, compute_s * self._duration_factor(step))
         self._compute_s = self.clock.to_wall_s(end_s - begin_s)
@@ -246,7 +246,7 @@ class CommandAgent:
             "missed_deadlines": self._steps.missed_deadlines,
             "notes": self._notes,
             "uncounted_operations": sorted(self._steps.uncounted),
-            "foreign_operations": sorted(self._steps.foreign),
+            "gloo_fallback_operations": sorted(self._steps.gloo_fallbacks),
         }
         self.log.log_event("node_stop", value)
 

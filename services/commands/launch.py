@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.commands import inside
+from services.commands import script_process
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
 from services.scenario.command_workload import PYTHON_NAMES
+from services.scenario.step_profile import StepProfile
 
-INSIDE_FOLDER = Path(inside.__path__[0])  # on the PYTHONPATH of commands
+SCRIPT_PROCESS_FOLDER = Path(script_process.__path__[0])  # on the PYTHONPATH of commands
 LOOPBACK = "lo"
 MAX_COPIED_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
@@ -92,24 +93,30 @@ def _rendezvous_port(plan: CommandPlan) -> int:
     return port
 
 
-def meter_settings(plan: CommandPlan, node: NodePlan, socket_path: Path, group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the metering inside the command's process.
+def meter_settings(plan: CommandPlan, socket_path: Path, group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the metering in the process of the script.
 
     Args:
         plan: plan of the trial.
-        node: plan of the node.
         socket_path: socket on which the node receives what is measured.
         group: settings of the process group of Ensayo.
     """
-    pace = None
-    if plan.profile and plan.step_compute_s(node) is not None:
-        pace = {"launch_shares": list(plan.profile.launch_shares), "update_share": plan.profile.update_share}
     return {
         "mode": "measure",
         "socket": str(socket_path),
-        "pace": pace,
+        "step_schedule": _step_schedule(plan.step_profile) if plan.step_profile else None,
+        "dilation": plan.dilation,
         "process_group": plan.process_group,
         "process_group_settings": dict(group),
+    }
+
+
+def _step_schedule(profile: StepProfile) -> dict[str, Any]:
+    return {
+        "collectives": [(call.operation, call.bytes, call.dtype) for call in profile.collectives],
+        "launch_shares": profile.launch_shares,
+        "update_share": profile.update_share,
+        "begins_without_gradient": profile.begins_without_gradient,
     }
 
 
@@ -140,7 +147,7 @@ def _python_path(plan: CommandPlan) -> list[str]:
     interpreter = plan.workload.interpreter
     packages = interpreter.packages if interpreter and plan.engine == "docker" else ()
     own = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-    return [str(INSIDE_FOLDER), *packages, *own]
+    return [str(SCRIPT_PROCESS_FOLDER), *packages, *own]
 
 
 def _tensorflow_cluster(plan: CommandPlan, node: NodePlan) -> dict[str, Any]:

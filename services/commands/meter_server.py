@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from services.commands.inside.ensayo_meter.protocol import COMPUTE_S, HELLO, STEP, encode_message
+from services.commands.script_process.ensayo_meter.protocol import COMPUTE_S, HELLO, STEP, encode_message
 
 LAST_MESSAGES_TIMEOUT_S = 10.0  # wall seconds, to handle what the process has sent before its end
 MAX_LINE_BYTES = 64 << 20  # a step with many collectives is one line

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.commands.inside.ensayo_meter.protocol import COLLECTIVE_COLUMNS
+from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
 from services.plan import CommandPlan
 from services.plan.command_prediction import payload_bytes_sent
 from services.runtime.clock import Clock
 from services.runtime.pacing import is_phase_deadline_missed
-from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog
-from services.scenario.command_profile import CollectiveCall
+from services.runtime.run_log import COMMAND_STEP_COLUMNS, LogEventBatch, RunLog
+from services.scenario.step_profile import CollectiveCall
 
 LOGGED_COLLECTIVE_COLUMNS = ("step", *COLLECTIVE_COLUMNS)  # of `node_collectives`; times in virtual seconds
 START_STEP = -1  # step of the collectives before the first step
@@ -32,12 +32,12 @@ class CommandStepLog:
     collectives: int = 0
     _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
-    foreign: set[str] = field(default_factory=set)  # operations that gloo has run in place of Ensayo
+    gloo_fallbacks: set[str] = field(default_factory=set)  # operations that gloo has run in place of Ensayo
 
     def __post_init__(self) -> None:
         # Log lines and steps have one time axis, whose zero is not that of the clock.
         self._log_time_offset_s = self.clock.timestamp_ms() / 1e3 - self.clock.now()
-        self._step_rows = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
+        self._step_rows = LogEventBatch(self.log, "node_steps", COMMAND_STEP_COLUMNS)
         self._collective_rows = LogEventBatch(self.log, "node_collectives", LOGGED_COLLECTIVE_COLUMNS)
 
     def add_step(self, message: Mapping[str, Any], paced_compute_s: float | None) -> None:
@@ -66,12 +66,13 @@ class CommandStepLog:
             "data_s": 0.0,
             "compute_s": max(0.0, step_s - exposed_s),  # with the update, to which a declared speed refers as well
             "exchange_s": exposed_s,
+            "hidden_s": message["hidden_s"] / wall_s_per_virtual_s,
             "update_s": 0.0,
             "late_s": late_s,
             "samples": self.plan.workload.batch_per_worker,
             "bytes_sent": sent_bytes,
         }
-        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
+        self._step_rows.add_event([row.get(column) for column in COMMAND_STEP_COLUMNS])
         self.steps = message["number"] + 1
 
     def add_unmetered_step(self, end_s: float) -> None:
@@ -90,7 +91,7 @@ class CommandStepLog:
             "samples": self.plan.workload.batch_per_worker,
             "bytes_sent": 0.0,
         }
-        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
+        self._step_rows.add_event([row.get(column) for column in COMMAND_STEP_COLUMNS])
         self.steps += 1
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -123,9 +124,9 @@ class CommandStepLog:
             **{key: values[key] for key in ("operation", "bytes", "dtype", "group_size", "is_asynchronous")}
         )
         self.collectives += 1
-        if values["is_foreign"]:
-            self.foreign.add(call.operation)
-        runs_on_gloo = values["is_foreign"] or self.plan.process_group == "gloo"
+        if values["is_gloo_fallback"]:
+            self.gloo_fallbacks.add(call.operation)
+        runs_on_gloo = values["is_gloo_fallback"] or self.plan.process_group == "gloo"
         sent = payload_bytes_sent(
             call, self.plan.command_strategy, self.plan.workers, self.rank, runs_on_gloo=runs_on_gloo
         )

@@ -13,10 +13,10 @@ from services.plan.node_plan import NodePlan
 from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
 from services.plan.plan import CommandPlan
 from services.plan.prediction import explain_inapplicable_forms_of_cluster
-from services.scenario.command_profile import StepProfile, profile_command
 from services.scenario.command_workload import CommandWorkload
 from services.scenario.run_settings import EngineName
 from services.scenario.scenario import AUTO, TrialSpec
+from services.scenario.step_profile import StepProfile, measure_step_profile
 from services.strategies import CommandStrategy
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
@@ -40,7 +40,7 @@ def make_command_plan(
         raise TypeError(f"trial {trial.id} runs no command")
     workers, (profile, reason) = (
         scenario.cluster.workers,
-        profile_command(workload, scenario.cluster.workers, trial.seed),
+        measure_step_profile(workload, scenario.cluster.workers, trial.seed),
     )
     nodes = plan_nodes(scenario, 0, address_allocator, engine)
     network, vector = plan_network(scenario, nodes), _exchanged_vector(profile)
@@ -91,8 +91,8 @@ def make_command_plan(
         alpha_s=cost.alpha_s,
         command=workload.command_words(workers, trial.seed),
         workload=workload,
-        profile=profile,
-        no_profile_reason=reason,
+        step_profile=profile,
+        no_step_profile_reason=reason,
         collective_s=predict_collectives_s(profile, strategy, cost) if profile else (),
         racks=sizes.racks,
     )

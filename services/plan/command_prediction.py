@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from services.compressors import IdentityCompressor
-from services.scenario.command_profile import CollectiveCall, StepProfile
+from services.scenario.step_profile import CollectiveCall, StepProfile
 from services.strategies import CommandStrategy
 from services.strategies.all_reduce import AllReduce
 from services.strategies.cost_model import CostModel, StepTimePrediction
@@ -81,11 +81,11 @@ def predict_command_step(
 ) -> StepTimePrediction:
     """Return the predicted time of a step of a command.
 
-    Collectives are launched at their places in the compute, and run one after the other. The compute waits for those
+    Collectives are launched at their scheduled times, and run one after the other. The compute waits for those
     that are not asynchronous. The optimiser's update begins when the last collective has ended.
 
     Args:
-        profile: collectives of a step and their places.
+        profile: collectives of a step and their scheduled times.
         strategy: algorithm of all-reduce.
         cost_model: network of the cluster.
         compute_s: compute time of a step of the slowest worker, in virtual seconds.

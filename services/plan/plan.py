@@ -28,11 +28,11 @@ from services.learning.partitions import AnyPartition, IidPartition
 from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
-from services.scenario.command_profile import StepProfile
 from services.scenario.command_workload import CommandWorkload
 from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import PlannedPayload
 from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
+from services.scenario.step_profile import StepProfile
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy, CommandStrategy
@@ -298,9 +298,9 @@ class CommandPlan(Plan):
     workload_kind: Literal["command"] = "command"
     command: tuple[str, ...]  # with all variables replaced
     workload: CommandWorkload
-    profile: StepProfile | None  # of a step, from a dry run; None: it is not known
-    no_profile_reason: str = ""
-    collective_s: tuple[float, ...] = ()  # predicted virtual seconds of each collective of the profile
+    step_profile: StepProfile | None  # from a dry run; None: it is not known
+    no_step_profile_reason: str = ""
+    collective_s: tuple[float, ...] = ()  # predicted virtual seconds of each collective of the step profile
     racks: tuple[tuple[int, ...], ...] = ()  # ranks of workers that are near each other
 
     @property

@@ -36,7 +36,7 @@ def mllog(key: str, value: Any = None, time_s: float = 0.0, node: str = "", **me
 def node_steps(rows: list[dict[str, Any]], node: str, time_s: float = 0.0) -> str:
     """One batch of step rows; keys that a row lacks come from STEP."""
     full = [STEP | {"step": number} | row for number, row in enumerate(rows)]
-    batch = {"columns": list(STEP), "rows": [list(row.values()) for row in full]}
+    batch = {"columns": list(full[0]) if full else list(STEP), "rows": [list(row.values()) for row in full]}
     return mllog("node_steps", batch, time_s, node)
 
 

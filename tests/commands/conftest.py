@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from services.commands.inside.ensayo_meter.protocol import COLLECTIVE_COLUMNS, COMPUTE_S, HELLO, STEP
+from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS, COMPUTE_S, HELLO, STEP
 
-INSIDE = Path("services/commands/inside").resolve()
+SCRIPT_PROCESS = Path("services/commands/script_process").resolve()
 SCRIPTS = Path("tests/commands/scripts").resolve()
 TIMEOUT_S = 120
 
@@ -99,7 +99,7 @@ def free_port() -> int:
 def metered(environment: Mapping[str, str], settings_path: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment of a metered process."""
     settings_path.write_text(json.dumps(settings))
-    return {**environment, "PYTHONPATH": str(INSIDE), "ENSAYO_METER": str(settings_path)}
+    return {**environment, "PYTHONPATH": str(SCRIPT_PROCESS), "ENSAYO_METER": str(settings_path)}
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def run_ranks(tmp_path: Path) -> RunRanks:
         count: int = 2,
         is_metered: bool = True,
         compute_s: float | None = None,
-        pace: Mapping[str, Any] | None = None,
+        schedule: Mapping[str, Any] | None = None,
         replies: int = sys.maxsize,
         **settings: Any,
     ) -> list[RankOutcome]:
@@ -121,7 +121,12 @@ def run_ranks(tmp_path: Path) -> RunRanks:
             environment = rank_environment(rank, count, port)
             if is_metered:
                 servers.append(AgentServer(tmp_path / f"{port}-{rank}", compute_s, replies))
-                all_settings = {"mode": "measure", "socket": str(servers[-1].path), "pace": pace, **settings}
+                all_settings = {
+                    "mode": "measure",
+                    "socket": str(servers[-1].path),
+                    "step_schedule": schedule,
+                    **settings,
+                }
                 environment = metered(environment, tmp_path / f"{port}-{rank}.json", all_settings)
             command = [sys.executable, SCRIPTS / script, *map(str, arguments)]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

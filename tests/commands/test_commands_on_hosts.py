@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from command_plans import make_profile
+from command_plans import make_step_profile
 
 from compose.runs.supervisor import TrialFailed
-from services.scenario import command_profile
-from services.scenario.command_profile import ProfileOutcome
+from services.scenario import step_profile
+from services.scenario.step_profile import StepProfileOutcome
 
 RunTrial: TypeAlias = Callable[..., Any]
 
@@ -163,9 +163,9 @@ def test_a_script_that_never_makes_its_process_group_is_named(
     run_trial: RunTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other ranks would wait for it for half an hour."""
-    profile = make_profile(("all_reduce", 8), launch_shares=(0.5,))
-    monkeypatch.setattr(command_profile, "_profilers", [lambda *_: ProfileOutcome(profile)])
-    monkeypatch.setattr("compose.scenario_files.load.install_command_profiler", lambda _: None)
+    profile = make_step_profile(("all_reduce", 8), launch_shares=(0.5,))
+    monkeypatch.setattr(step_profile, "_profilers", [lambda *_: StepProfileOutcome(profile)])
+    monkeypatch.setattr("compose.scenario_files.load.install_step_profiler", lambda _: None)
     path = write_scenario(tmp_path, "normal")
     (tmp_path / "script.py").write_text("import time\ntime.sleep(60)\n")
 

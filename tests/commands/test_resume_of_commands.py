@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from scripted_engine import RunObserverStub, ScriptedLocalEngine
 
-from compose.commands.dry_run import profile_command_on_host
+from compose.commands.dry_run import measure_step_profile_on_host
 from compose.engines import EngineChoice
 from compose.runs.interrupted_run import read_interrupted_run
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario
-from services.scenario import command_profile
+from services.scenario import step_profile
 from services.schema.errors import UserError
 
 SCENARIO: dict[str, Any] = {
@@ -38,11 +38,11 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_continued_with_a_dry_run_of_its_command(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a profile, its remaining trials would not be paced."""
-    monkeypatch.setattr(command_profile, "_profilers", [command_profile._make_no_profile])
+    monkeypatch.setattr(step_profile, "_profilers", [step_profile._make_no_step_profile])
 
     read_interrupted_run(run_folder)
 
-    assert command_profile._profilers == [profile_command_on_host]
+    assert step_profile._profilers == [measure_step_profile_on_host]
 
 
 def test_a_run_is_not_continued_with_another_script(run_folder: Path, tmp_path: Path) -> None:

@@ -72,14 +72,14 @@ def test_ensayos_collectives_sum_as_gloo_does_on_two_ranks(
     trial = run_trial(engine, path, "script")
 
     assert digests_of(trial) == [plain_digest] * 2
-    assert trial.value("worker-0", "node_stop")["foreign_operations"] == []
+    assert trial.value("worker-0", "node_stop")["gloo_fallback_operations"] == []
 
 
 def test_logged_collectives_are_those_of_the_dry_run(run_trial: RunTrial, tmp_path: Path, engine: str) -> None:
     """Predictions and the check of the host's capacity depend on it."""
     trial = run_trial(engine, write_scenario(tmp_path), "script")
 
-    planned = [(call.operation, call.bytes) for call in trial.plan.profile.collectives]
+    planned = [(call.operation, call.bytes) for call in trial.plan.step_profile.collectives]
     for rank in range(2):
         rows = trial.rows(f"worker-{rank}", "node_collectives")
         for step in range(2, STEPS):
@@ -110,7 +110,9 @@ def test_calls_that_gloo_runs_in_place_of_ensayo_are_marked(run_trial: RunTrial,
     trial = run_trial("local", path, "script")
 
     rows = trial.rows("worker-0", "node_collectives")
-    of_gloo, of_ensayo = ({row["operation"] for row in rows if row["is_foreign"] == mark} for mark in (True, False))
+    of_gloo, of_ensayo = (
+        {row["operation"] for row in rows if row["is_gloo_fallback"] == mark} for mark in (True, False)
+    )
     assert {"reduce", "gather", "scatter"} <= of_gloo
     assert {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"} <= of_ensayo
-    assert set(trial.value("worker-0", "node_stop")["foreign_operations"]) == of_gloo
+    assert set(trial.value("worker-0", "node_stop")["gloo_fallback_operations"]) == of_gloo

@@ -1,17 +1,18 @@
-"""Plans of commands, without a dry run."""
+"""Plans of commands without a dry run, and schedules of metered steps."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from services.cluster.addresses import DummyAddresses
 from services.plan import CommandPlan, make_plan
-from services.scenario import command_profile
-from services.scenario.command_profile import CollectiveCall, ProfileOutcome, StepProfile
+from services.scenario import step_profile
 from services.scenario.scenario import Scenario
+from services.scenario.step_profile import CollectiveCall, StepProfile, StepProfileOutcome
 
-NO_PROFILE = ProfileOutcome(None, "no dry run in this test")
+NO_STEP_PROFILE = StepProfileOutcome(None, "no dry run in this test")
 
 
-def make_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...], **others: Any) -> StepProfile:
+def make_step_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...], **others: Any) -> StepProfile:
     """Return the profile of a step with asynchronous collectives (operation, bytes) of two ranks."""
     group_size, is_asynchronous = others.pop("group_size", 2), others.pop("is_asynchronous", True)
     calls = tuple(
@@ -24,7 +25,7 @@ def make_profile(*collectives: tuple[str, int], launch_shares: tuple[float, ...]
 
 
 def plan_command(
-    profile: ProfileOutcome = NO_PROFILE,
+    profile: StepProfileOutcome = NO_STEP_PROFILE,
     worker: dict[str, Any] | None = None,
     strategy: dict[str, Any] | None = None,
     workers: int = 2,
@@ -41,11 +42,19 @@ def plan_command(
         }
     )
     (trial,) = scenario.trials()
-    installed = command_profile._profilers[0]
-    command_profile.install_command_profiler(lambda *_: profile)
+    installed = step_profile._profilers[0]
+    step_profile.install_step_profiler(lambda *_: profile)
     try:
         plan = make_plan(trial, "run", "docker", DummyAddresses())
     finally:
-        command_profile.install_command_profiler(installed)
+        step_profile.install_step_profiler(installed)
     assert isinstance(plan, CommandPlan)
     return plan
+
+
+def schedule_of(dry_run_result: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return the step schedule in the settings of the metering for the step profile of a dry run, with changes."""
+    profile = dict(dry_run_result["step_profile"])
+    kinds = [(call["operation"], call["bytes"], call["dtype"]) for call in profile["collectives"]]
+    names = ("launch_shares", "update_share", "begins_without_gradient")
+    return {"collectives": kinds, **{name: profile[name] for name in names}, **changes}

@@ -59,8 +59,8 @@ def default_group() -> Any:
     return distributed_c10d._get_default_group()
 
 
-def foreign_operations() -> frozenset[str]:
-    operations: frozenset[str] = default_group().foreign_operations
+def gloo_fallback_operations() -> frozenset[str]:
+    operations: frozenset[str] = default_group().gloo_fallback_operations
     return operations
 
 
@@ -248,7 +248,7 @@ def sum_in_subgroups() -> tuple[float, frozenset[str]]:
     for _ in range(3):
         dist.all_reduce(tensor, group=own)
     dist.all_reduce(torch.ones(10))
-    operations: frozenset[str] = own.foreign_operations
+    operations: frozenset[str] = own.gloo_fallback_operations
     return tensor[0].item(), operations
 
 
@@ -372,7 +372,7 @@ def broadcast_from(dtype_name: str, shape: tuple[int, ...], root: int) -> tuple[
 
 def reduce_with_gloo() -> frozenset[str]:
     dist.reduce(torch.ones(3), 0)
-    return foreign_operations()
+    return gloo_fallback_operations()
 
 
 def sum_different_sizes() -> str:

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.metrics.collectives import FIRST_STEADY_STEP
 from analysis.reading.run_table import TrialLogTables
 
 
@@ -10,7 +11,7 @@ def check_command_pacing(trial: TrialLogTables) -> CheckVerdict:
     """Return the verdict `invalid` if a step of a command was not paced although a speed is declared.
 
     Also invalid: on engine `local`, operations that gloo has run in place of Ensayo, since nothing shapes them there.
-    Problems of the metering make the verdict `degraded`.
+    Problems of the metering, and steps without collectives of the dry run, make the verdict `degraded`.
     """
     if trial.plan.workload_kind != "command":
         return valid_verdict("no command of a user ran")
@@ -21,13 +22,26 @@ def check_command_pacing(trial: TrialLogTables) -> CheckVerdict:
             return invalid_verdict(
                 f"{node['node']} declares a speed, but {steps - deadlines} of its {steps} steps were not paced"
             )
-        foreign = node.get("foreign_operations") or []
+        fallbacks = node.get("gloo_fallback_operations") or []
         is_shaped = any(each.uplink_bps or each.downlink_bps for each in trial.plan.nodes) or trial.plan.network.paths
-        if foreign and is_shaped and trial.plan.engine == "local":
-            return invalid_verdict(f"gloo ran {', '.join(foreign)} of {node['node']} over links that nothing shapes")
+        if fallbacks and is_shaped and trial.plan.engine == "local":
+            return invalid_verdict(f"gloo ran {', '.join(fallbacks)} of {node['node']} over links that nothing shapes")
+        if node["node"] in paced and (missing := _steps_without_scheduled_collectives(trial, node["node"])):
+            return degraded_verdict(
+                f"{missing} steps of {node['node']} lack collectives of the dry run, by which they are paced"
+            )
         if notes := node.get("notes") or []:
             return degraded_verdict(f"{node['node']}: {notes[0]}")
     return valid_verdict("every step was paced as declared" if paced else "no speed is declared")
+
+
+def _steps_without_scheduled_collectives(trial: TrialLogTables, node: str) -> int:
+    """Return the number of steps in steady state in which a node did not call all collectives of the dry run."""
+    scheduled = len(trial.plan.step_profile.collectives) if trial.plan.step_profile else 0
+    steps = trial.steps.loc[(trial.steps["node"] == node) & (trial.steps["step"] >= FIRST_STEADY_STEP), "step"]
+    calls = trial.collectives[(trial.collectives["node"] == node) & ~trial.collectives["is_extra"]]
+    counts = calls.groupby("step").size().reindex(steps.unique(), fill_value=0)
+    return int((counts < scheduled).sum())
 
 
 def _count(value: object) -> int:

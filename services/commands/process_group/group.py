@@ -43,15 +43,15 @@ class EnsayoProcessGroup(ProcessGroup):
 
     All-reduce uses the declared collective. All-gather and reduce-scatter use a ring, broadcast a binomial tree. Sums
     of fp32 and fp64 tensors have the declared number format, and nothing else is compressed. Gloo does the rest:
-    `foreign_operations` has the names of the operations that it has done, and `foreign_calls` their number.
+    `gloo_fallback_operations` has the names of the operations that it has done, and `gloo_fallback_calls` their number.
     """
 
     def __init__(
         self, store: Store, rank: int, world_size: int, timeout: timedelta, settings: ProcessGroupSettings
     ) -> None:
         super().__init__(rank, world_size)
-        self.foreign_operations: frozenset[str] = frozenset()
-        self.foreign_calls = 0  # of these operations
+        self.gloo_fallback_operations: frozenset[str] = frozenset()
+        self.gloo_fallback_calls = 0  # of these operations
         self._gloo = ProcessGroupGloo(PrefixStore("gloo/", store), rank, world_size, timeout=timeout)
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
@@ -219,8 +219,8 @@ class EnsayoProcessGroup(ProcessGroup):
 
     def _run_with_gloo(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Let gloo do an operation, and record its name."""
-        self.foreign_operations |= {name}
-        self.foreign_calls += 1
+        self.gloo_fallback_operations |= {name}
+        self.gloo_fallback_calls += 1
         return getattr(self._gloo, name)(*args, **kwargs)
 
     def _reject_tensors(self, name: str) -> NoReturn:

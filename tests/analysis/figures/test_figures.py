@@ -25,7 +25,7 @@ from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.predicted_speedup import draw_predicted_speedup
 from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.speedup import describe_speedup_baselines, draw_speedup
-from analysis.figures.step_breakdown import WAITING_DEFINITION, draw_step_breakdown
+from analysis.figures.step_breakdown import HIDDEN_PART, WAITING_DEFINITION, draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
@@ -370,6 +370,26 @@ def test_strategies_are_ordered_by_step_time_if_nothing_else_differs(run_writer:
 
     assert shown(4) == ["ring", "baseline", "ps_bsp"]
     assert shown(2, 4) == ["baseline", "ps_bsp", "ps_bsp", "ring", "ring"]
+
+
+def test_hidden_communication_is_a_part_of_the_bar_of_compute(make_run: Callable[..., RunFolder]) -> None:
+    """It takes no time of its own: the bar ends where it would end without it."""
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
+    trials = [replace(trial, hidden_communication_seconds=0.001) for trial in analysed.summary.trials]
+
+    plain = draw_step_breakdown(analysed)
+    split = draw_step_breakdown(AnalysedRun(analysed.table, replace(analysed.summary, trials=trials)))
+
+    assert plain is not None
+    assert split is not None
+    ends = [
+        max(patch.get_x() + patch.get_width() for patch in drawing.figure.axes[0].patches) for drawing in (plain, split)
+    ]
+    widths = [patch.get_width() for patch in split.figure.axes[0].patches]
+    assert ends[0] == pytest.approx(ends[1])
+    assert [width for width in widths if width == pytest.approx(1.0)]
+    assert HIDDEN_PART not in plain.caption.lower()
+    assert HIDDEN_PART in split.caption.lower()
 
 
 def test_a_legend_of_many_strategies_stays_inside_the_page(make_run: Callable[..., RunFolder]) -> None:

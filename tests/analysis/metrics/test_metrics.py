@@ -11,7 +11,12 @@ from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.predicted_step import predicted_mean_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.staleness import staleness_statistics
-from analysis.metrics.step_seconds import step_phase_seconds, step_time_statistics, typical_step_s
+from analysis.metrics.step_seconds import (
+    mean_hidden_communication_s,
+    step_phase_seconds,
+    step_time_statistics,
+    typical_step_s,
+)
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.statistics.centre import olympic_mean
@@ -164,6 +169,21 @@ def test_time_outside_all_phases_is_reported_as_other(make_trial: MakeTrial, ste
     assert phases == pytest.approx(
         {"data": 0, "compute": 0.8, "exchange": 0.275, "wait": 0, "update": 0, "other": 0.425}
     )
+
+
+def test_hidden_communication_is_the_mean_of_the_steps_of_the_phases(make_trial: MakeTrial, steps_line: Line) -> None:
+    """Compute contains it, so both must be of the same steps."""
+    rows = [{"hidden_s": 0.2, "samples": 8}, {"hidden_s": 0.4, "samples": 8}, {"hidden_s": 0.0, "samples": 2}]
+
+    trial = make_trial({"worker-0": [steps_line(rows, "worker-0")]}, batch=8, train_samples=18)
+
+    assert mean_hidden_communication_s(trial) == pytest.approx(0.3)
+
+
+def test_hidden_communication_that_was_not_measured_is_unknown(make_trial: MakeTrial, steps_line: Line) -> None:
+    """Zero would claim that nothing overlaps."""
+    assert mean_hidden_communication_s(make_trial({"worker-0": [steps_line([{}, {}], "worker-0")]})) is None
+    assert mean_hidden_communication_s(make_trial({})) is None
 
 
 def test_phase_seconds_cover_only_steps_on_full_batches(make_trial: MakeTrial, steps_line: Line) -> None:

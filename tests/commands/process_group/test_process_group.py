@@ -37,7 +37,7 @@ def test_sum_of_whole_numbers_equals_that_of_gloo(ranks: RankProcesses, dtype: s
     """Whole numbers are exact in every type, so that an entry that is added twice or left out is visible."""
     for own, gloo in call_all(ranks, checks.all_reduce_both, dtype, shape, "SUM", "contiguous"):
         assert own == gloo
-    assert not call_all(ranks, checks.foreign_operations)[0]
+    assert not call_all(ranks, checks.gloo_fallback_operations)[0]
 
 
 @pytest.mark.parametrize("op", ["MIN", "MAX", "PRODUCT"])
@@ -161,10 +161,10 @@ def test_parameters_after_training_equal_those_under_gloo(ranks: RankProcesses, 
 def test_groups_of_some_ranks_use_the_transport_too(ranks: RankProcesses) -> None:
     """Groups progress independently of each other, over the same streams."""
     count = len(ranks.processes)
-    for rank, (total, foreign) in enumerate(call_all(ranks, checks.sum_in_subgroups)):
+    for rank, (total, fallbacks) in enumerate(call_all(ranks, checks.sum_in_subgroups)):
         members = range(rank % 2, count, 2)
         assert total == sum(members) * len(members) ** 2
-        assert not foreign
+        assert not fallbacks
 
 
 def test_groups_of_a_mesh_with_two_dimensions_sum_over_all_ranks(ranks: RankProcesses) -> None:
@@ -176,9 +176,9 @@ def test_groups_of_a_mesh_with_two_dimensions_sum_over_all_ranks(ranks: RankProc
         assert (checks.to_array(result) == sum(range(count))).all()
 
 
-def test_only_operations_that_gloo_does_are_recorded_as_foreign(ranks: RankProcesses) -> None:
+def test_only_operations_that_gloo_does_are_recorded_as_fallbacks(ranks: RankProcesses) -> None:
     """A report must not count gloo's bytes as those of the declared collective."""
-    before = call_all(ranks, checks.foreign_operations)
+    before = call_all(ranks, checks.gloo_fallback_operations)
     after = call_all(ranks, checks.reduce_with_gloo)
 
     assert all("reduce" not in operations for operations in before)

@@ -1,13 +1,13 @@
 """Predicted bytes and step times of commands."""
 
 import pytest
-from command_plans import make_profile, plan_command
+from command_plans import make_step_profile, plan_command
 
 from services.collectives.halving_doubling import HalvingDoubling
 from services.compressors.fp16 import Fp16
 from services.plan import CommandPlan
 from services.plan.command_prediction import payload_bytes_sent
-from services.scenario.command_profile import CollectiveCall, ProfileOutcome, StepProfile
+from services.scenario.step_profile import CollectiveCall, StepProfile, StepProfileOutcome
 from services.strategies import CommandStrategy
 
 MB = 1_000_000
@@ -17,7 +17,7 @@ MB_S = 0.0837  # of 1 MB in an all-reduce of two ranks: 2 · S/2 at 100 Mbit/s, 
 
 def plan_step(profile: StepProfile, step_s: float, **others: object) -> CommandPlan:
     worker = {"throughput": f"{1 / step_s:g}/s", **LINK}
-    return plan_command(ProfileOutcome(profile), worker, **others)  # type: ignore[arg-type]
+    return plan_command(StepProfileOutcome(profile), worker, **others)  # type: ignore[arg-type]
 
 
 def call(operation: str, size: int, ranks: int) -> CollectiveCall:
@@ -50,7 +50,7 @@ def test_bytes_of_a_collective_follow_the_usual_formulas(
 
 def test_bytes_are_unknown_if_ranks_send_unequal_amounts() -> None:
     """The root of a broadcast sends more than others: a guess would make the comparison wrong."""
-    plan = plan_step(make_profile(("all_reduce", MB), ("broadcast", 8), launch_shares=(0.5, 0.6)), 0.2)
+    plan = plan_step(make_step_profile(("all_reduce", MB), ("broadcast", 8), launch_shares=(0.5, 0.6)), 0.2)
 
     assert plan.bytes_per_step == {}
 
@@ -75,7 +75,7 @@ def test_bytes_of_ensayos_all_reduce_are_those_of_its_schedule_and_format() -> N
 
 def test_a_collective_after_the_whole_compute_is_exposed() -> None:
     """Nothing is left to compute while it runs."""
-    plan = plan_step(make_profile(("all_reduce", MB), launch_shares=(1.0,)), 0.2)
+    plan = plan_step(make_step_profile(("all_reduce", MB), launch_shares=(1.0,)), 0.2)
 
     assert plan.predicted.compute_s == pytest.approx(0.2)
     assert plan.predicted.exchange_s == pytest.approx(MB_S, rel=0.01)
@@ -83,14 +83,14 @@ def test_a_collective_after_the_whole_compute_is_exposed() -> None:
 
 def test_a_collective_in_the_middle_of_the_compute_is_hidden() -> None:
     """DDP sends the gradients of the last layers while it computes those of the first."""
-    plan = plan_step(make_profile(("all_reduce", MB), launch_shares=(0.5,)), 0.2)
+    plan = plan_step(make_step_profile(("all_reduce", MB), launch_shares=(0.5,)), 0.2)
 
     assert plan.predicted.exchange_s == 0.0
 
 
 def test_collectives_wait_for_each_other() -> None:
     """One link carries both: the second starts when the first has ended."""
-    profile = make_profile(("all_reduce", MB), ("all_reduce", MB), launch_shares=(0.9, 0.95))
+    profile = make_step_profile(("all_reduce", MB), ("all_reduce", MB), launch_shares=(0.9, 0.95))
 
     plan = plan_step(profile, 0.2)
 
@@ -99,7 +99,7 @@ def test_collectives_wait_for_each_other() -> None:
 
 def test_the_update_begins_after_the_collectives_and_takes_its_part() -> None:
     """Its share of the compute is not hidden."""
-    profile = make_profile(("all_reduce", MB), launch_shares=(0.8,), update_share=0.9)
+    profile = make_step_profile(("all_reduce", MB), launch_shares=(0.8,), update_share=0.9)
 
     plan = plan_step(profile, 0.2)
 
@@ -108,7 +108,7 @@ def test_the_update_begins_after_the_collectives_and_takes_its_part() -> None:
 
 def test_a_synchronous_collective_delays_the_compute() -> None:
     """Fully sharded training waits for parameters before it computes with them."""
-    profile = make_profile(
+    profile = make_step_profile(
         ("all_gather", MB // 2), ("all_gather", MB // 2), launch_shares=(0.1, 0.6), is_asynchronous=False
     )
 
@@ -119,9 +119,9 @@ def test_a_synchronous_collective_delays_the_compute() -> None:
 
 def test_the_slowest_worker_sets_the_compute_time() -> None:
     """Synchronous ranks wait for it; batch_per_worker converts samples per second to steps."""
-    profile = make_profile(("all_reduce", MB), launch_shares=(1.0,))
+    profile = make_step_profile(("all_reduce", MB), launch_shares=(1.0,))
 
-    plan = plan_command(ProfileOutcome(profile), {"throughput": "100/s", **LINK}, batch_per_worker=25)
+    plan = plan_command(StepProfileOutcome(profile), {"throughput": "100/s", **LINK}, batch_per_worker=25)
 
     assert plan.predicted.compute_s == pytest.approx(0.25)
     assert plan.batch == 50
@@ -130,9 +130,9 @@ def test_the_slowest_worker_sets_the_compute_time() -> None:
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        (make_profile(("broadcast", MB), launch_shares=(0.5,)), "broadcast has no closed form here"),
+        (make_step_profile(("broadcast", MB), launch_shares=(0.5,)), "broadcast has no closed form here"),
         (
-            make_profile(("all_reduce", MB), launch_shares=(0.5,), group_size=4),
+            make_step_profile(("all_reduce", MB), launch_shares=(0.5,), group_size=4),
             "all_reduce among 4 of 2 ranks has no closed form here",
         ),
     ],

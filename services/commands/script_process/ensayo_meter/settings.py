@@ -8,21 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from .protocol import DRY_RUN, GLOO, MEASURE
+from .step_schedule import StepSchedule
 
 SETTINGS_VARIABLE = "ENSAYO_METER"  # path of the file
 PROCESS_VARIABLE = "ENSAYO_METER_PID"  # the metered process; set by that process for its children
-
-
-@dataclass(frozen=True)
-class PaceProfile:
-    """Places of the collectives and of the update in a step, as shares of the step's compute time."""
-
-    launch_shares: tuple[float, ...]
-    update_share: float
-
-    def launch_share(self, index: int) -> float:
-        """Return the place of the step's collective with this index; collectives without a place lie at the update."""
-        return self.launch_shares[index] if index < len(self.launch_shares) else self.update_share
 
 
 @dataclass(frozen=True)
@@ -33,7 +22,8 @@ class MeterSettings:
     socket: str = ""
     output: str = ""
     dry_run_steps: int = 6
-    pace: PaceProfile | None = None
+    step_schedule: StepSchedule | None = None  # None: the collectives of a step are not known
+    dilation: float = 1.0  # wall seconds per virtual second
     process_group: str = GLOO
     process_group_settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,8 +37,8 @@ def read_settings(path: Path) -> MeterSettings:
     """
     values = json.loads(path.read_text(encoding="utf-8"))
     known = {name: values[name] for name in (field.name for field in fields(MeterSettings)) if name in values}
-    if pace := known.get("pace"):
-        known["pace"] = PaceProfile(tuple(pace["launch_shares"]), pace["update_share"])
+    if schedule := known.get("step_schedule"):
+        known["step_schedule"] = StepSchedule.from_json(schedule)
     settings = MeterSettings(**known)
     if settings.mode not in (MEASURE, DRY_RUN):
         raise ValueError(f'{path}: mode is "{settings.mode}"; allowed are {MEASURE} and {DRY_RUN}')

@@ -8,6 +8,7 @@ from .pacer import Pacer
 from .step_records import CollectiveRecord, StepRecord
 from .time_intervals import Interval  # noqa: TC001 - as in other modules, without a block of its own
 
+IGNORE, RECORD, SKIP = "ignore", "record", "skip"  # what becomes of evaluations: steps may begin at their ends
 MAIN_THREAD = threading.main_thread().ident
 
 
@@ -24,8 +25,11 @@ class StepTracker:
     Only the main thread is paced, and only its waiting counts as exposed communication.
     """
 
-    def __init__(self, clock: Callable[[], float], pacer: Pacer, receiver: StepReceiver) -> None:
-        self.clock, self._pacer, self._receiver = clock, pacer, receiver
+    def __init__(
+        self, clock: Callable[[], float], pacer: Pacer, receiver: StepReceiver, evaluations: str = IGNORE
+    ) -> None:
+        """Create a tracker; `evaluations` is one of IGNORE, RECORD and SKIP."""
+        self.clock, self._pacer, self._receiver, self._evaluations = clock, pacer, receiver, evaluations
         self._number = 0
         self._created_s = clock()
         self._begin_s: float | None = None  # None before the first step
@@ -34,6 +38,8 @@ class StepTracker:
         self._updates_running: list[int] = []  # optimisers, by identity: an optimiser may call another one
         self._updates_per_step = 1  # as in the last step
         self._start_collectives: list[CollectiveRecord] = []
+        self._awaits_forward = True  # of the next step, with gradient
+        self._evaluation_end_s = 0.0
         self._reset_step()
 
     def _reset_step(self) -> None:
@@ -42,31 +48,55 @@ class StepTracker:
         self._blocked_s = self._blocked_before_update_s = 0.0
         self._backward_end_s: float | None = None
         self._update_begin_s: float | None = None
-        self._update_place_s: float | None = None  # of a paced step: until then, the device computes
+        self._update_scheduled_s: float | None = None  # of a paced step: until then, the device computes
         self._end_s = 0.0
         self._updates = 0
+        self._is_evaluating = self._follows_evaluation = False
+        self._pacer.begin_step(self._number)
 
     @property
-    def has_first_step_begun(self) -> bool:
-        """Return whether forward passes need not be marked any more."""
-        return self._begin_s is not None
+    def watches_forward_passes(self) -> bool:
+        """Return whether forward passes have to be marked: before the first step, and between steps."""
+        return self._begin_s is None or (self._awaits_forward and self._evaluations != IGNORE)
 
     @property
     def collectives(self) -> list[CollectiveRecord]:
         """Return the collectives of the step that has not ended."""
         return self._collectives
 
-    # Forward passes, which only mark the begin of the first step.
+    # Forward passes, which mark the begin of the first step, and evaluations between steps.
 
-    def begin_forward(self) -> None:
+    def begin_forward(self, *, has_gradient: bool) -> None:
         """Mark the begin of a module's forward pass."""
-        if self._forward_depth == 0 and self._first_forward is None:
-            self._first_forward = self.clock(), len(self._collectives)
-        self._forward_depth += 1
+        if self._begin_s is None:
+            if has_gradient and self._forward_depth == 0 and self._first_forward is None:
+                self._first_forward = self.clock(), len(self._collectives)
+            self._forward_depth += 1
+        elif not self._awaits_forward or self._updates_running or not _is_main_thread():
+            return
+        elif has_gradient:
+            self._awaits_forward = False
+            self._end_evaluation()
+        else:
+            self.finish_updated_step()
+            self._is_evaluating, self._evaluation_end_s = True, self.clock()
 
     def end_forward(self) -> None:
         """Mark the end of a module's forward pass."""
-        self._forward_depth -= 1
+        if self._begin_s is None:
+            self._forward_depth -= 1
+        elif self._is_evaluating and _is_main_thread():
+            self._evaluation_end_s = self.clock()
+
+    def _end_evaluation(self) -> None:
+        """Let the step begin at the end of the evaluation before it, if there was one that is no part of it."""
+        if not self._is_evaluating:
+            return
+        self._is_evaluating, self._follows_evaluation = False, True
+        if self._evaluations == SKIP:
+            self._begin_s, self._blocked_s = self._evaluation_end_s, 0.0
+            self._waits.clear()
+            self._pacer.begin_step(self._number)
 
     def _begin_first_step(self) -> None:
         self._begin_s, start_count = self._first_forward or (self._created_s, 0)
@@ -78,18 +108,29 @@ class StepTracker:
     # Collectives.
 
     def launch(self, operation: str, size: int, dtype: str, group_size: int, *, is_async: bool) -> CollectiveRecord:
-        """Record a call of a collective, after a sleep until its place in the step."""
+        """Record a call of a collective, after a sleep until its scheduled time in the step."""
         self.finish_updated_step()
         launch_s = begin_s = self.clock()
-        if self._begin_s is not None and _is_main_thread():
-            if self._update_begin_s is None:
-                self._pacer.pace_launch(len(self._collectives), self._begin_s, self._blocked_s)
-            begin_s = self.clock()
+        record = CollectiveRecord(operation, size, dtype, group_size, is_async, launch_s, begin_s)
+        if self._begin_s is not None:
+            self._pace_launch(record, self._begin_s)
         elif self._forward_depth == 0:
             self._first_forward = None
-        record = CollectiveRecord(operation, size, dtype, group_size, is_async, launch_s, begin_s)
         self._collectives.append(record)
         return record
+
+    def _pace_launch(self, record: CollectiveRecord, step_begin_s: float) -> None:
+        """Sleep until the scheduled time of a collective of the step; mark it as extra if it has none."""
+        if self._is_evaluating and self._evaluations == SKIP:
+            record.is_extra = True
+            return
+        kind = record.operation, record.bytes, record.dtype
+        share = self._pacer.match_collective(kind, len(self._collectives))
+        if share is None:
+            record.is_extra = True
+        elif self._update_begin_s is None and _is_main_thread():
+            self._pacer.pace_launch(share, step_begin_s, self._blocked_s)
+            record.begin_s = self.clock()
 
     def complete(self, record: CollectiveRecord) -> None:
         """Record that a collective is complete. Any thread may call this."""
@@ -112,12 +153,16 @@ class StepTracker:
             wait = record.begin_s if not record.is_asynchronous else wait_begin_s, self.clock()
             self._waits.append(wait)
             self._blocked_s += wait[1] - wait[0]
+            if self._is_evaluating:
+                self._evaluation_end_s = wait[1]
 
     # Backward passes and updates.
 
     def begin_backward(self) -> None:
         """Mark the begin of a backward pass."""
         self.finish_updated_step()
+        self._end_evaluation()
+        self._awaits_forward = False
         self._backward_depth += 1
         if self._begin_s is None:
             self._first_forward = self._first_forward or (self.clock(), len(self._collectives))
@@ -131,14 +176,15 @@ class StepTracker:
             self._backward_end_s = self.clock()
 
     def begin_update(self, optimiser: int) -> None:
-        """Mark the begin of an optimiser's update, after a sleep until the place of the update."""
+        """Mark the begin of an optimiser's update, after a sleep until its scheduled time."""
         if optimiser in self._updates_running:  # its last update has failed
             del self._updates_running[self._updates_running.index(optimiser) :]
         self._updates_running.append(optimiser)
         if self._begin_s is None:
             self._begin_first_step()
         if self._update_begin_s is None and self._begin_s is not None:
-            self._update_place_s = self._pacer.pace_update(self._begin_s, self._blocked_s)
+            self._end_evaluation()
+            self._update_scheduled_s = self._pacer.pace_update(self._begin_s, self._blocked_s)
             self._update_begin_s, self._blocked_before_update_s = self.clock(), self._blocked_s
 
     def end_update(self, optimiser: int) -> None:
@@ -152,6 +198,7 @@ class StepTracker:
         if self._updates >= self._updates_per_step:
             self._pacer.pace_step_end(self._update_begin_s, self._blocked_s - self._blocked_before_update_s)
         self._end_s = self.clock()
+        self._awaits_forward = True
 
     def finish_updated_step(self) -> None:
         """Hand the step to the receiver, if it has been updated, because the next step begins."""
@@ -167,7 +214,8 @@ class StepTracker:
             self._start_collectives,
             self._collectives,
             self._waits,
-            self._update_place_s,
+            self._update_scheduled_s,
+            self._follows_evaluation,
         )
         self._number += 1
         self._begin_s, self._updates_per_step, self._start_collectives = self._end_s, self._updates, []

@@ -13,7 +13,7 @@ from .pacer import Pacer
 from .parameter_digest import TrainedParameters
 from .protocol import DRY_RUN
 from .settings import PROCESS_VARIABLE, MeterSettings
-from .step_tracker import StepTracker
+from .step_tracker import IGNORE, RECORD, SKIP, StepTracker
 
 Result = TypeVar("Result")
 
@@ -30,11 +30,12 @@ class Session:
         self.settings = settings
         self.cpu_clock = CpuClock()
         self.tracker: StepTracker | None = None  # None: this process is not metered, or not yet, or not any more
-        self._has_started = self._is_foreign_process = False
+        self._has_started = self._is_forked_process = False
         self._client: AgentClient | None = None
         self._dry_run: DryRun | None = None
         self._parameters = TrainedParameters()
         self._known_optimisers: set[int] = set()
+        self.install_forward_marks: Callable[[], None] = lambda: None  # until PyTorch is imported
         os.register_at_fork(after_in_child=self._leave_child_alone)
         if self.is_dry_run:
             self._dry_run = DryRun(Path(settings.output), settings.dry_run_steps)
@@ -47,12 +48,12 @@ class Session:
     @property
     def is_in_child(self) -> bool:
         """Return whether this process was forked by the metered one."""
-        return self._is_foreign_process
+        return self._is_forked_process
 
     @property
-    def has_first_step_begun(self) -> bool:
-        """Return whether forward passes need not be marked any more."""
-        return self._has_started and (self.tracker is None or self.tracker.has_first_step_begun)
+    def watches_forward_passes(self) -> bool:
+        """Return whether forward passes have to be marked now."""
+        return not self._has_started or (self.tracker is not None and self.tracker.watches_forward_passes)
 
     def start(self) -> None:
         """Start the metering, unless it has started. Processes that this one starts from now on are not metered."""
@@ -66,14 +67,16 @@ class Session:
             self.fail(error)
 
     def _connect(self) -> None:
-        pacer = Pacer(self.settings.pace)
+        schedule = self.settings.step_schedule
+        pacer = Pacer(schedule)
         if self._dry_run is not None:
             sys.modules["torch"].set_num_threads(1)  # the CPU time of one thread is the time of the step
-            self.tracker = StepTracker(self.cpu_clock, pacer, self._dry_run)
+            self.tracker = StepTracker(self.cpu_clock, pacer, self._dry_run, RECORD)
             return
         self._client = AgentClient(self.settings.socket)
         pacer.compute_s = self._client.send_hello(os.getpid(), sys.modules["torch"].__version__)
-        self.tracker = StepTracker(time.monotonic, pacer, self._client)
+        knows_evaluations = schedule is not None and not schedule.begins_without_gradient
+        self.tracker = StepTracker(time.monotonic, pacer, self._client, SKIP if knows_evaluations else IGNORE)
 
     def note_optimiser(self, optimiser: Any) -> None:
         """Remember the parameters of an optimiser that makes its first update."""
@@ -127,5 +130,5 @@ class Session:
 
     def _leave_child_alone(self) -> None:
         if self._has_started:
-            self._is_foreign_process = True
+            self._is_forked_process = True
             self.tracker = self._client = self._dry_run = None

@@ -72,10 +72,10 @@ class MeteredGroup(ProcessGroup):
     def monitored_barrier(self, *arguments: Any, **named: Any) -> None:
         tracker = self._session.tracker
         record = None if tracker is None else self._launch(tracker, "barrier", (), is_async=False)
-        foreign_calls = self._count_foreign_calls()
+        gloo_fallback_calls = self._count_gloo_fallbacks()
         self._inner.monitored_barrier(*arguments, **named)
         if record is not None:
-            record.is_foreign = self._count_foreign_calls() > foreign_calls
+            record.is_gloo_fallback = self._count_gloo_fallbacks() > gloo_fallback_calls
             self._session.guard(lambda tracker: tracker.record_wait(record, record.begin_s))
 
     def shutdown(self) -> None:
@@ -102,11 +102,11 @@ class MeteredGroup(ProcessGroup):
             return getattr(self._inner, method)(*arguments, **named)
         all_arguments = (*arguments, *named.values()) if named else arguments
         record = self._launch(tracker, method, all_arguments, is_async=is_asynchronous(all_arguments))
-        foreign_calls = self._count_foreign_calls()
+        gloo_fallback_calls = self._count_gloo_fallbacks()
         work = getattr(self._inner, method)(*arguments, **named)
         if record is None or work is None:
             return work
-        record.is_foreign = self._count_foreign_calls() > foreign_calls
+        record.is_gloo_fallback = self._count_gloo_fallbacks() > gloo_fallback_calls
         if record.is_asynchronous:
             self._record_completion(work, record)
         return MeteredWork(work, record, self._session)
@@ -131,9 +131,9 @@ class MeteredGroup(ProcessGroup):
         record.is_done = future.done
         future.add_done_callback(lambda _: self._session.guard(lambda tracker: tracker.complete(record)))
 
-    def _count_foreign_calls(self) -> int:
+    def _count_gloo_fallbacks(self) -> int:
         """Return the number of calls that gloo has run in place of Ensayo so far."""
-        return int(getattr(self._inner, "foreign_calls", 0))
+        return int(getattr(self._inner, "gloo_fallback_calls", 0))
 
 
 class UnusedOptions:

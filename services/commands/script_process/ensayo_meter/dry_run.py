@@ -1,6 +1,7 @@
-"""Dry run: the collectives of a script's first steps, and their places in the step, recorded without a network.
+"""Dry run: the collectives of a script's first steps, and their times in the step, recorded without a network.
 
-The process is rank 0 of a group whose collectives do nothing. The places are shares of the CPU time of the step.
+The process is rank 0 of a group whose collectives do nothing. Their scheduled times are shares of the CPU time of the
+step.
 """
 
 import json
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .step_records import CollectiveRecord, StepRecord
+from .step_schedule import UNSTEADY_STEPS
 
-UNSTEADY_STEPS = 2  # DDP arranges its buckets anew after step 0, and the first steps allocate memory
 NO_GROUP = "the script created no process group of torch.distributed"
 DESCRIPTION = ("operation", "bytes", "dtype", "group_size", "is_asynchronous")
 
@@ -69,7 +70,7 @@ class DryRun:
             "torch": getattr(sys.modules.get("torch"), "__version__", ""),
             "start_collectives": [_describe(record) for record in first],
             "steps": [_step_entry(step) for step in self._steps],
-            "profile": _median_profile(self._steps[UNSTEADY_STEPS:]),
+            "step_profile": _median_profile(self._steps[UNSTEADY_STEPS:]),
             "complete": not reason,
             "reason": reason,
         }
@@ -82,11 +83,15 @@ def _describe(record: CollectiveRecord) -> dict[str, Any]:
     return {name: getattr(record, name) for name in DESCRIPTION}
 
 
+def _describe_all(step: StepRecord) -> list[dict[str, Any]]:
+    return [_describe(record) for record in step.collectives]
+
+
 def _step_entry(step: StepRecord) -> dict[str, Any]:
-    return {"collectives": [_describe(record) for record in step.collectives], **_profile(step)}
+    return {"collectives": _describe_all(step), **_shares(step)}
 
 
-def _profile(step: StepRecord) -> dict[str, Any]:
+def _shares(step: StepRecord) -> dict[str, Any]:
     cpu_s = max(step.end_s - step.begin_s, 1e-9)
     return {
         "launch_shares": [(record.launch_s - step.begin_s) / cpu_s for record in step.collectives],
@@ -96,14 +101,21 @@ def _profile(step: StepRecord) -> dict[str, Any]:
 
 
 def _median_profile(steps: Sequence[StepRecord]) -> dict[str, Any] | None:
-    """Return the profile of the steady steps: the median of each number over the steps with the usual collectives."""
+    """Return the profile of the usual step: its collectives, and the medians of its times; None without steps.
+
+    Other steps have further collectives, or follow an evaluation. If all follow one, it is a part of the step.
+    """
     if not steps:
         return None
-    usual = statistics.mode(len(step.collectives) for step in reversed(steps))  # of equally frequent ones, the last
-    profiles = [_profile(step) for step in steps if len(step.collectives) == usual]
-    shares = zip(*(profile["launch_shares"] for profile in profiles), strict=True)
+    begins_without_gradient = all(step.follows_evaluation for step in steps)
+    candidates = [step for step in steps if begins_without_gradient or not step.follows_evaluation]
+    collectives = _describe_all(min(candidates, key=lambda step: len(step.collectives)))
+    shares_by_step = [_shares(step) for step in candidates if _describe_all(step) == collectives]
+    launch_shares = zip(*(shares["launch_shares"] for shares in shares_by_step), strict=True)
     return {
-        "launch_shares": [statistics.median(values) for values in shares],
-        "update_share": statistics.median(profile["update_share"] for profile in profiles),
-        "cpu_s": statistics.median(profile["cpu_s"] for profile in profiles),
+        "collectives": collectives,
+        "launch_shares": [statistics.median(shares) for shares in launch_shares],
+        "update_share": statistics.median(shares["update_share"] for shares in shares_by_step),
+        "cpu_s": statistics.median(shares["cpu_s"] for shares in shares_by_step),
+        "begins_without_gradient": begins_without_gradient,
     }

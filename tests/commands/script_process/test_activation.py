@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-INSIDE = Path("services/commands/inside").resolve()
+SCRIPT_PROCESS = Path("services/commands/script_process").resolve()
 PRINT_HOOKS = "import sys; print([type(finder).__name__ for finder in sys.meta_path].count('ImportHooks'))"
 needs_torch = pytest.mark.torch
 
@@ -21,7 +21,7 @@ def hooks_in_process(tmp_path: Path, **environment: str) -> str:
     inherited = {key: value for key, value in os.environ.items() if key not in ("RANK", "PYTHONPATH")}
     process = subprocess.run(
         [sys.executable, "-c", PRINT_HOOKS],
-        env={**inherited, "PYTHONPATH": str(INSIDE), "ENSAYO_METER": str(settings), **environment},
+        env={**inherited, "PYTHONPATH": str(SCRIPT_PROCESS), "ENSAYO_METER": str(settings), **environment},
         capture_output=True,
         text=True,
         check=True,
@@ -48,7 +48,7 @@ def test_the_shadowed_sitecustomize_is_executed(tmp_path: Path) -> None:
     """An environment may configure itself in its sitecustomize, for example for coverage."""
     (tmp_path / "sitecustomize.py").write_text("print('configured')")
 
-    output = hooks_in_process(tmp_path, RANK="0", PYTHONPATH=f"{INSIDE}{os.pathsep}{tmp_path}")
+    output = hooks_in_process(tmp_path, RANK="0", PYTHONPATH=f"{SCRIPT_PROCESS}{os.pathsep}{tmp_path}")
 
     assert output == "configured\n1"
 

@@ -4,24 +4,15 @@ import functools
 from types import ModuleType
 from typing import Any
 
+from .forward_marks import ForwardMarks
 from .session import Session
 
 
 def mark_forward_passes(module: ModuleType, session: Session) -> None:
-    """Mark the forward passes before the first step. `module` is `torch.nn.modules.module`."""
-    handles: list[Any] = []
-
-    def begin_forward(*_: Any) -> None:
-        session.guard(lambda tracker: tracker.begin_forward())
-
-    def end_forward(*_: Any) -> None:
-        session.guard(lambda tracker: tracker.end_forward())
-        if session.has_first_step_begun:
-            while handles:
-                handles.pop().remove()
-
-    handles.append(module.register_module_forward_pre_hook(begin_forward))
-    handles.append(module.register_module_forward_hook(end_forward, always_call=True))
+    """Mark the forward passes before the first step and between steps. `module` is `torch.nn.modules.module`."""
+    marks = ForwardMarks(module, session)
+    marks.install()
+    session.install_forward_marks = marks.install
 
 
 def mark_backward_passes(module: ModuleType, session: Session) -> None:
@@ -50,6 +41,8 @@ def mark_updates(module: ModuleType, session: Session) -> None:
 
     def end_update(optimiser: Any, *_: Any) -> None:
         session.guard(lambda tracker: tracker.end_update(id(optimiser)))
+        if session.watches_forward_passes:
+            session.install_forward_marks()
 
     module.register_optimizer_step_pre_hook(begin_update)
     module.register_optimizer_step_post_hook(end_update)

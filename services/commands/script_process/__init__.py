@@ -1,4 +1,6 @@
-"""Folder for the PYTHONPATH of a user's training command, which is measured and paced without a change of its code.
+"""Code that runs in the process of a user's training script, and measures and paces it without a change of the script.
+
+This folder is on the PYTHONPATH of the process.
 
 sitecustomize    the module that Python imports when it starts
 ensayo_meter     measurement and pacing

@@ -22,8 +22,8 @@ class CollectiveCall(FrozenRecord):
 class StepProfile(FrozenRecord):
     """One step of a command in steady state: its collectives, and where in the step each of them is launched.
 
-    All ranks are paced by one profile. Profiles that each rank measured for itself differed by a quarter, which made
-    steps 7 % longer.
+    All ranks are paced by one step profile. Profiles that each rank measured for itself differed by a quarter, which
+    made steps 7 % longer.
     """
 
     collectives: tuple[CollectiveCall, ...]
@@ -31,28 +31,29 @@ class StepProfile(FrozenRecord):
     launch_shares: tuple[float, ...]  # of the step's compute, before each collective
     update_share: float  # of the step's compute, before the optimiser's update
     cpu_s: float  # CPU seconds of a step of one rank on this host
+    begins_without_gradient: bool = False  # forward passes without gradient at its begin are no evaluation
 
 
-class ProfileOutcome(NamedTuple):
-    """Result of a dry run: the profile, or the reason why there is none."""
+class StepProfileOutcome(NamedTuple):
+    """Result of a dry run: the step profile, or the reason why there is none."""
 
-    profile: StepProfile | None
+    step_profile: StepProfile | None
     reason: str = ""
 
 
-def _make_no_profile(workload: "CommandWorkload", worker_count: int, seed: int) -> ProfileOutcome:  # noqa: ARG001
-    return ProfileOutcome(None, "no dry run was made")
+def _make_no_step_profile(workload: "CommandWorkload", worker_count: int, seed: int) -> StepProfileOutcome:  # noqa: ARG001
+    return StepProfileOutcome(None, "no dry run was made")
 
 
-CommandProfiler = Callable[["CommandWorkload", int, int], ProfileOutcome]
-_profilers: list[CommandProfiler] = [_make_no_profile]
+StepProfiler = Callable[["CommandWorkload", int, int], StepProfileOutcome]
+_profilers: list[StepProfiler] = [_make_no_step_profile]
 
 
-def install_command_profiler(profiler: CommandProfiler) -> None:
-    """Make `profiler` the function that measures the profile of a command; only the host can run commands."""
+def install_step_profiler(profiler: StepProfiler) -> None:
+    """Make `profiler` the function that measures the step profile of a command; only the host can run commands."""
     _profilers[0] = profiler
 
 
-def profile_command(workload: "CommandWorkload", worker_count: int, seed: int) -> ProfileOutcome:
-    """Return the profile of a step of a command on so many ranks, measured by the installed profiler."""
+def measure_step_profile(workload: "CommandWorkload", worker_count: int, seed: int) -> StepProfileOutcome:
+    """Return the step profile of a command on so many ranks, measured by the installed profiler."""
     return _profilers[0](workload, worker_count, seed)

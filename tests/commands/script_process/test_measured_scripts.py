@@ -5,12 +5,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from command_plans import schedule_of
 
 pytest.importorskip("torch", reason="measured scripts need PyTorch; make test-torch installs it")
 pytestmark = pytest.mark.torch
 
 DESCRIPTION = ("operation", "bytes", "dtype", "group_size", "is_asynchronous")
-PACE = {"launch_shares": [0.5, 0.8], "update_share": 0.9}
 
 
 def described(collectives: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -19,11 +19,11 @@ def described(collectives: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("script", ["ddp_mlp.py", "fully_sharded.py"])
-def test_metering_and_pacing_leave_every_bit_of_the_result(run_ranks: Any, script: str) -> None:
+def test_metering_and_pacing_leave_every_bit_of_the_result(run_ranks: Any, dry_run: Any, script: str) -> None:
     """A user compares runs with and without Ensayo; a difference would make the metering suspect."""
     plain = run_ranks(script, 6, is_metered=False)
     metered = run_ranks(script, 6)
-    paced = run_ranks(script, 6, compute_s=0.05, pace=PACE)
+    paced = run_ranks(script, 6, compute_s=0.05, schedule=schedule_of(dry_run(script, 8)))
 
     assert [rank.exit_code for rank in (*plain, *metered, *paced)] == [0] * 6
     assert all("params=" in rank.output for rank in plain)

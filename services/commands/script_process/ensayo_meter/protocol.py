@@ -23,7 +23,8 @@ STEP_TIMES = ("begin_s", "backward_end_s", "update_begin_s", "end_s", "exposed_s
 
 # launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it is complete,
 # null if it was not yet complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those
-# of the start. For operation and bytes see `collective_sizes`.
+# of the start. is_gloo_fallback: gloo runs it in place of Ensayo. is_extra: it belongs to an evaluation, or the step has
+# it besides those of the step profile; it is not paced. For operation and bytes see `collective_sizes`.
 COLLECTIVE_COLUMNS = (
     "operation",
     "bytes",
@@ -33,7 +34,8 @@ COLLECTIVE_COLUMNS = (
     "launch_s",
     "begin_s",
     "end_s",
-    "is_foreign",
+    "is_gloo_fallback",
+    "is_extra",
 )
 MEASURE, DRY_RUN = "measure", "dry_run"  # modes
 GLOO, ENSAYO = "gloo", "ensayo"  # process groups

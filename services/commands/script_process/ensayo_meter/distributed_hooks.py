@@ -1,9 +1,11 @@
 """Changes to `torch.distributed` in a metered process."""
 
 import functools
+import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +18,31 @@ def replace_gloo(module: ModuleType, session: Session) -> None:
 
     module.ProcessGroupGloo = metered_class(module.ProcessGroupGloo, session)  # type: ignore[attr-defined]
     _check_backend(module)
+    if session.settings.dilation != 1:
+        multiply_time_limits(module, session.settings.dilation)
     if session.is_dry_run:
         _replace_rendezvous(module)
+
+
+def multiply_time_limits(module: ModuleType, dilation: float) -> None:
+    """Multiply the time limits of process groups, which are virtual seconds, by the wall seconds per virtual second."""
+    for name in ("init_process_group", "new_group"):
+        setattr(module, name, _with_multiplied_time_limit(getattr(module, name), module.default_pg_timeout, dilation))
+
+
+def _with_multiplied_time_limit(
+    function: Callable[..., Any], default: timedelta, dilation: float
+) -> Callable[..., Any]:
+    """Return a function whose argument `timeout`, or its default, is multiplied."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def multiplied(*arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(*arguments, **named)
+        bound.arguments["timeout"] = (bound.arguments.get("timeout") or default) * dilation
+        return function(*bound.args, **bound.kwargs)
+
+    return multiplied
 
 
 def _check_backend(module: ModuleType) -> None:

@@ -1,0 +1,38 @@
+"""Table of a report on the communication of users' commands: how much of it the compute of a step hides."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analysis.results.trial_result import TrialResult
+
+
+@dataclass(frozen=True)
+class CommunicationRow:
+    """Mean seconds per step of the command of one trial, over workers and steps."""
+
+    trial: str
+    step_s: float
+    compute_s: float  # the hidden communication included
+    hidden_s: float  # a collective is in flight, and the script does not wait for it
+    exposed_s: float  # the script waits for a collective
+
+    @property
+    def hidden_share(self) -> float | None:
+        """Share of the communication that is hidden; None without communication."""
+        communication_s = self.hidden_s + self.exposed_s
+        return self.hidden_s / communication_s if communication_s else None
+
+
+def make_communication_table(trials: Iterable[TrialResult]) -> tuple[CommunicationRow, ...]:
+    """Return a row for each trial on several workers whose communication was measured within the steps."""
+    return tuple(
+        CommunicationRow(
+            trial=trial.id,
+            step_s=sum(trial.phase_seconds.values()),
+            compute_s=trial.phase_seconds["compute"],
+            hidden_s=trial.hidden_communication_seconds,
+            exposed_s=trial.phase_seconds["exchange"] + trial.phase_seconds["wait"],
+        )
+        for trial in trials
+        if trial.workers > 1 and trial.phase_seconds and trial.hidden_communication_seconds is not None
+    )

@@ -1,0 +1,60 @@
+"""Rows that a node logs for the steps of a command."""
+
+import json
+from typing import Any
+
+import pytest
+from command_plans import plan_command
+
+from services.commands.step_log import CommandStepLog
+from services.runtime.clock import WallClock
+from services.runtime.run_log import LOG_LINE_PREFIX, RunLog
+
+STEP = {"kind": "step", "number": 0, "begin_s": 4.0, "end_s": 10.0, "exposed_s": 2.0, "hidden_s": 1.0}
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """Return the lines that the node has written."""
+    return []
+
+
+@pytest.fixture
+def step_log(lines: list[str]) -> CommandStepLog:
+    """Return the log of rank 0, on a clock with two wall seconds per virtual second."""
+    clock = WallClock(2.0)
+    return CommandStepLog(plan_command(), 0, clock, RunLog("worker-0", clock, lines.append))
+
+
+def logged_rows(lines: list[str], key: str) -> list[dict[str, Any]]:
+    events = [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines]
+    return [
+        dict(zip(event["value"]["columns"], row, strict=True))
+        for event in events
+        if event["key"] == key
+        for row in event["value"]["rows"]
+    ]
+
+
+def test_a_step_is_logged_in_virtual_seconds(step_log: CommandStepLog, lines: list[str]) -> None:
+    """The metering measures wall time; hidden communication is a part of compute."""
+    step_log.add_step(STEP | {"collectives": []}, None)
+    step_log.add_last_collectives(())
+
+    (row,) = logged_rows(lines, "node_steps")
+    assert {name: row[name] for name in ("step_s", "compute_s", "exchange_s", "hidden_s")} == {
+        "step_s": 3.0,
+        "compute_s": 2.0,
+        "exchange_s": 1.0,
+        "hidden_s": 0.5,
+    }
+
+
+def test_a_step_that_a_line_marks_has_unknown_communication(step_log: CommandStepLog, lines: list[str]) -> None:
+    """Its collectives are not measured: zero would claim that nothing overlaps."""
+    step_log.add_unmetered_step(1.0)
+    step_log.add_unmetered_step(2.0)
+    step_log.add_last_collectives(())
+
+    (row,) = logged_rows(lines, "node_steps")
+    assert row["hidden_s"] is None
