@@ -17,6 +17,7 @@ from services.schema.units import Operations
 
 BUILT_IN_VARIABLES = ("workers", "seed")
 PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
+ENVIRONMENT_KEYS = ("python", "requirements")  # of which a command has at most one
 RESERVED_VARIABLES = frozenset(  # of the environment, without which ranks can't meet, or are not measured
     {
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -89,6 +90,13 @@ class CommandInterpreter(FrozenRecord):
         return ".".join(self.version.split(".")[:2])
 
 
+class InstalledRequirements(FrozenRecord):
+    """Packages that pip has installed for the requirements file of a command; set by Ensayo."""
+
+    sha256: str  # digest of the texts of the file, and of the files that it includes
+    packages: tuple[str, ...]  # lines of `pip freeze`, such as numpy==2.1.0
+
+
 class CommandWorkload(FrozenRecord):
     """Training command of the user, which is run unchanged: one process per worker, with the worker's rank."""
 
@@ -105,6 +113,11 @@ class CommandWorkload(FrozenRecord):
         None,
         description="Python interpreter of a virtual environment, such as .venv/bin/python, relative to the scenario "
         "file; default: the one that runs Ensayo",
+    )
+    requirements: str | None = Field(
+        None,
+        description="requirements file of pip, relative to the scenario file, such as requirements.txt; Ensayo makes a "
+        "virtual environment of it, which runs the command in place of python",
     )
     requires: tuple[Name, ...] = Field(
         (),
@@ -143,6 +156,9 @@ class CommandWorkload(FrozenRecord):
     interpreter: CommandInterpreter | None = Field(
         None, description="facts about the interpreter python; set by Ensayo"
     )
+    installed_requirements: InstalledRequirements | None = Field(
+        None, description="packages of the environment made of requirements; set by Ensayo"
+    )
     sha256: str | None = Field(None, description="digest of all Python files in folder; set by Ensayo")
     code: str | None = Field(None, description="copy of these files in the user's cache; set by Ensayo")
 
@@ -170,6 +186,7 @@ class CommandWorkload(FrozenRecord):
         if re.fullmatch(r"(.*/)?python[0-9.]*", first) and first not in PYTHON_NAMES:
             message = f"write python in place of {first}, and name the interpreter in workload.python"
             yield KeyConflict(("command",), message)
+        yield from self._find_environment_conflicts()
         for name in (name for name in self.environment if name in RESERVED_VARIABLES or name.startswith("ENSAYO_")):
             yield KeyConflict(("environment", name), f"{name} is set by Ensayo; remove it")
         for name in (name for name in BUILT_IN_VARIABLES if name in self.variables):
@@ -180,6 +197,13 @@ class CommandWorkload(FrozenRecord):
                 f"{self.target.metric}: '{self.target.metric}[=: ]+([0-9.eE+-]+)'"
             )
             yield KeyConflict(("target", "metric"), message)
+
+    def _find_environment_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if several keys declare the interpreter that runs the command."""
+        declared = [key for key in ENVIRONMENT_KEYS if getattr(self, key) is not None]
+        if len(declared) > 1:
+            message = f"{' and '.join(declared)} each declare the environment of the command; write only one of them"
+            yield KeyConflict((declared[-1],), message)
 
     @cached_property
     def sample_operations(self) -> SampleOperations | None:

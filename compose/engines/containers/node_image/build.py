@@ -4,14 +4,12 @@ A checkout and an installed wheel of Ensayo build the same image. The build need
 base image are on this host, and the base image contains `tc` and `iptables`.
 """
 
-import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -24,10 +22,11 @@ from compose.engines.containers.node_image.packages import (
     installed_versions,
     node_requirements,
 )
+from compose.host.folder_lock import lock_folder
 from compose.host.host_facts import user_cache_folder
 from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.host_program import run_host_program
-from services.schema.errors import HostError, os_error_cause
+from services.schema.errors import HostError
 
 # Device -> tag of the newest image.
 IMAGE_TAGS: Mapping[str, str] = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
@@ -55,7 +54,7 @@ def build_node_image(device: ImageDevice, report: Callable[[str], None]) -> str:
     tag = f"ensayo-node:{_hash_image_sources(device)}"
     if _tag_as_newest(tag, device):
         return tag
-    with _lock_folder(user_cache_folder() / "node-image", report) as cache_folder:
+    with lock_folder(user_cache_folder() / "node-image", "node image", report) as cache_folder:
         if not _tag_as_newest(tag, device):  # another process may have built it meanwhile
             _build_image(device, tag, cache_folder, report)
     return tag
@@ -144,27 +143,3 @@ def _is_in_registry(image: str) -> bool:
 
 def _run_docker(*arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     return run_host_program(["docker", *arguments], timeout_s)
-
-
-@contextmanager
-def _lock_folder(folder: Path, report: Callable[[str], None]) -> Iterator[Path]:
-    """Create a folder, and lock it against other processes that build an image.
-
-    Raises:
-        HostError: the folder can't be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock_file = (folder / "lock").open("w")
-    except OSError as error:
-        raise HostError(
-            f"{folder}: the folder for the node image can't be written: {os_error_cause(error)}; make it writable, or "
-            "name another folder in XDG_CACHE_HOME"
-        ) from error
-    with lock_file:
-        try:
-            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("node image: waiting for another build")
-            fcntl.flock(lock_file, fcntl.LOCK_EX)
-        yield folder
