@@ -16,6 +16,8 @@ def explain_missing_packages(plan: Plan) -> str | None:
     if requirements := plan.workload.requirements:
         place = path_for_messages(Path(requirements))
         return f"{names} {verb} not in the environment of {place}; add the packages that contain {names} to this file"
+    if image := plan.workload.image:
+        return f"{names} {verb} not installed in the image {image}; install the packages that contain {names} there"
     return (
         f"{names} {verb} not installed for {python}; install the packages that contain {names} there, or name an "
         "interpreter that has them in workload.python"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.commands.environments import is_intact, prepare_environment
+from compose.commands.images import describe_image
 from compose.commands.interpreter import describe_interpreter
 from compose.own_code.copies import copy_to_cache
 from compose.own_code.files import digest_code, read_code_files
@@ -29,10 +30,15 @@ class CommandReferenceError(UserError):
         self.key = key
 
 
-def resolve_command(workload: dict[str, Any], scenario_folder: Path) -> None:
+def resolve_command(workload: dict[str, Any], scenario_folder: Path, engine: Any = None) -> None:
     """Make the paths of a command absolute in place, and add interpreter, digest and a copy of the code.
 
-    Values of a wrong type are left unchanged: the check of the scenario rejects them.
+    Values of a wrong type, and an image without containers, are left unchanged: the check of the scenario rejects them.
+
+    Args:
+        workload: section of the scenario; changed in place.
+        scenario_folder: folder of the scenario file, to which paths are relative.
+        engine: engine that the scenario names; None if it names none.
 
     Raises:
         CommandReferenceError: folder or interpreter are missing or can't be used.
@@ -44,6 +50,8 @@ def resolve_command(workload: dict[str, Any], scenario_folder: Path) -> None:
     folder = Path(scenario_folder, declared_folder).resolve()
     _check_folder(folder)
     key, value = environment
+    if key == "image" and engine not in (None, "docker"):
+        return
     try:
         workload |= _ENVIRONMENT_RESOLVERS[key](value, scenario_folder, required)
     except UserError as error:
@@ -87,9 +95,16 @@ def _resolve_requirements(requirements: str, scenario_folder: Path, required: tu
     }
 
 
+def _resolve_image(image: str, _: Path, required: tuple[str, ...]) -> dict[str, Any]:
+    """Return the resolved keys of a command with an image, in which containers check the requirements of nodes."""
+    interpreter, facts = describe_image(image, required)
+    return {"interpreter": interpreter.model_dump(mode="json"), "image_facts": facts.model_dump(mode="json")}
+
+
 _ENVIRONMENT_RESOLVERS: Mapping[str, Callable[[str, Path, tuple[str, ...]], dict[str, Any]]] = {
     "python": _resolve_python,
     "requirements": _resolve_requirements,
+    "image": _resolve_image,
 }
 
 

@@ -17,7 +17,7 @@ from services.schema.units import Operations
 
 BUILT_IN_VARIABLES = ("workers", "seed")
 PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
-ENVIRONMENT_KEYS = ("python", "requirements")  # of which a command has at most one
+ENVIRONMENT_KEYS = ("python", "requirements", "image")  # of which a command has at most one
 RESERVED_VARIABLES = frozenset(  # of the environment, without which ranks can't meet, or are not measured
     {
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -77,7 +77,7 @@ Name: TypeAlias = Annotated[
 
 
 class CommandInterpreter(FrozenRecord):
-    """Python interpreter that runs a command, as it is installed on the host; set by Ensayo."""
+    """Python interpreter that runs a command, as it is installed on the host or in an image; set by Ensayo."""
 
     path: str  # absolute
     version: str  # such as 3.11.2
@@ -95,6 +95,14 @@ class InstalledRequirements(FrozenRecord):
 
     sha256: str  # digest of the texts of the file, and of the files that it includes
     packages: tuple[str, ...]  # lines of `pip freeze`, such as numpy==2.1.0
+
+
+class CommandImage(FrozenRecord):
+    """Container image of the user in which a command runs, as it is on the Docker engine; set by Ensayo."""
+
+    id: str  # such as sha256:4bc1…
+    search_path: str  # its variable PATH
+    python_path: str = ""  # its variable PYTHONPATH
 
 
 class CommandWorkload(FrozenRecord):
@@ -118,6 +126,11 @@ class CommandWorkload(FrozenRecord):
         None,
         description="requirements file of pip, relative to the scenario file, such as requirements.txt; Ensayo makes a "
         "virtual environment of it, which runs the command in place of python",
+    )
+    image: str | None = Field(
+        None,
+        description="container image, such as my/training:1, whose python3 runs the command in place of python, on "
+        "engine docker",
     )
     requires: tuple[Name, ...] = Field(
         (),
@@ -159,6 +172,7 @@ class CommandWorkload(FrozenRecord):
     installed_requirements: InstalledRequirements | None = Field(
         None, description="packages of the environment made of requirements; set by Ensayo"
     )
+    image_facts: CommandImage | None = Field(None, description="facts about image; set by Ensayo")
     sha256: str | None = Field(None, description="digest of all Python files in folder; set by Ensayo")
     code: str | None = Field(None, description="copy of these files in the user's cache; set by Ensayo")
 
@@ -216,6 +230,11 @@ class CommandWorkload(FrozenRecord):
     def missing_modules(self) -> tuple[str, ...]:
         """Names of required modules that the interpreter can't find."""
         return self.interpreter.missing if self.interpreter else ()
+
+    @property
+    def host_packages(self) -> tuple[str, ...]:
+        """Folders of this host from which containers import the packages of the command; none with an image."""
+        return self.interpreter.packages if self.interpreter and self.image_facts is None else ()
 
     @property
     def computes_on_gpu(self) -> bool:
