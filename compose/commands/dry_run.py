@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compose.commands.image_programs import give_to_container_user, run_in_container
+from compose.engines.containers.node_image.build import build_command_image
+from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
@@ -24,6 +27,8 @@ STEPS = 8
 TIMEOUT_S = 120.0
 MAX_REASON_LENGTH = 300
 _failures: dict[str, dict[str, Any]] = {}  # of this process, by digest of their inputs
+IMAGE_SCRATCH_FOLDER = Path("/run/ensayo-dry-run")  # in containers
+IMAGE_SCRIPT_PROCESS_FOLDER = f"/opt/ensayo/lib/python{IMAGE_PYTHON}/site-packages/services/commands/script_process"
 NOTHING_COUNTED = "no collective was counted: the command does not use torch.distributed"
 
 
@@ -38,6 +43,7 @@ def measure_step_profile_on_host(workload: CommandWorkload, worker_count: int, s
     words = workload.command_words(worker_count, seed)
     inputs: list[Any] = [workload.command_words(worker_count, 0), workload.sha256, worker_count, workload.environment]
     inputs += [workload.folder, workload.interpreter.model_dump() if workload.interpreter else None]
+    inputs += [workload.image_facts.id] if workload.image_facts else []
     inputs += [_metering_code_digest(), _file_times(Path(workload.folder)), _torch_versions(workload)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     path = user_cache_folder() / "step_profiles" / f"{digest}.json"
@@ -71,8 +77,8 @@ def _file_times(folder: Path) -> list[tuple[str, int, int]]:
 
 def _torch_versions(workload: CommandWorkload) -> list[str]:
     """Return the names of the folders that state the version of PyTorch in the packages of the interpreter."""
-    packages = workload.interpreter.packages if workload.interpreter else ()
-    return [path.name for folder in packages for path in sorted(Path(folder).glob("torch-*.dist-info"))]
+    folders = map(Path, workload.host_packages)
+    return [path.name for folder in folders for path in sorted(folder.glob("torch-*.dist-info"))]
 
 
 def _metering_code_digest() -> str:
@@ -94,42 +100,58 @@ def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int, s
         return _failure(f"a dry run needs a command that begins with python or python3, not {words[0]}")
     with tempfile.TemporaryDirectory(prefix="ensayo-dry-run-") as folder:
         scratch = Path(folder)
-        output, settings_file, files = scratch / "result.json", scratch / "meter.json", scratch / "files"
-        files.mkdir()
-        prepare_command_folder(Path(workload.folder), files)
-        settings_file.write_text(json.dumps({"mode": "dry_run", "output": str(output), "dry_run_steps": STEPS}))
-        python = workload.interpreter.path if workload.interpreter else "python"
-        environment = {
-            **NODE_ENVIRONMENT,
-            "PYTHONPATH": str(SCRIPT_PROCESS_FOLDER),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HOME": str(scratch),
-            "RANK": "0",
-            "WORLD_SIZE": str(worker_count),
-            "LOCAL_RANK": "0",
-            "LOCAL_WORLD_SIZE": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": "1",
-            "ENSAYO_METER": str(settings_file),
-            "ENSAYO_SEED": str(seed),
-            **workload.environment,
-        }
-        assignments = [f"{name}={value}" for name, value in environment.items()]
-        command = ["env", f"--chdir={files}", *assignments, python, *words[1:]]
+        (scratch / "files").mkdir()
+        prepare_command_folder(Path(workload.folder), scratch / "files")
+        place = IMAGE_SCRATCH_FOLDER if workload.image_facts else scratch
+        settings = {"mode": "dry_run", "output": str(place / "result.json"), "dry_run_steps": STEPS}
+        (scratch / "meter.json").write_text(json.dumps(settings))
+        environment = _environment(workload, worker_count, seed, place)
+        arguments = [workload.interpreter.path if workload.interpreter else "python", *words[1:]]
+        command = ["env", f"--chdir={place / 'files'}", *(f"{name}={value}" for name, value in environment.items())]
         try:
-            process = run_host_program(command, TIMEOUT_S)
+            process = _run_program(workload, scratch, [*command, *arguments])
         except subprocess.TimeoutExpired:
             return _failure(f"the command made fewer than {STEPS} optimiser steps in {TIMEOUT_S:g} s")
+        output = scratch / "result.json"
         if not output.exists():
             last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
             reason = f"the command ended with exit code {process.returncode}: {last_line}"
-            return _failure(
-                reason
-                if process.returncode
-                else "no collective was counted: the command does not use torch.distributed"
-            )
+            return _failure(reason if process.returncode else NOTHING_COUNTED)
         result: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
         return _summarise(result)
+
+
+def _run_program(workload: CommandWorkload, scratch: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program on the host, or in a container of the node image that is built on the image of the command."""
+    if workload.image_facts is None:
+        return run_host_program(command, TIMEOUT_S)
+    node_image = build_command_image(workload.image_facts.id, lambda _: None)  # exists since the scenario was loaded
+    give_to_container_user(scratch)
+    folders = {scratch: (str(IMAGE_SCRATCH_FOLDER), True), Path(workload.folder): (workload.folder, False)}
+    return run_in_container(node_image, command, TIMEOUT_S, folders=folders)
+
+
+def _environment(workload: CommandWorkload, worker_count: int, seed: int, scratch: Path) -> dict[str, str]:
+    """Return the environment variables of the command; `scratch` is its folder for temporary files."""
+    image = workload.image_facts
+    variables = {"PATH": image.search_path} if image else {}
+    python_path = [IMAGE_SCRIPT_PROCESS_FOLDER, image.python_path] if image else [str(SCRIPT_PROCESS_FOLDER)]
+    return {
+        **NODE_ENVIRONMENT,
+        **variables,
+        "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(scratch),
+        "RANK": "0",
+        "WORLD_SIZE": str(worker_count),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+        "ENSAYO_METER": str(scratch / "meter.json"),
+        "ENSAYO_SEED": str(seed),
+        **workload.environment,
+    }
 
 
 def _failure(reason: str) -> dict[str, Any]:

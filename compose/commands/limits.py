@@ -19,6 +19,11 @@ def check_commands(plans: Sequence[Plan]) -> None:
 
 
 def _check_engine(plan: CommandPlan) -> None:
+    if plan.engine != "docker" and plan.workload.image:
+        raise UserError(
+            f"trial {plan.trial}: workload.image needs containers, but the engine is {plan.engine}; use --engine "
+            "docker, or declare the environment of the command with requirements or python"
+        )
     has_links = bool(plan.network.paths or plan.network.shared_links) or any(
         node.uplink_bps or node.downlink_bps for node in plan.nodes
     )

@@ -13,6 +13,11 @@ def explain_missing_packages(plan: Plan) -> str | None:
     interpreter = plan.workload.interpreter
     python = path_for_messages(Path(interpreter.path)) if interpreter else "python"
     names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
+    if requirements := plan.workload.requirements:
+        place = path_for_messages(Path(requirements))
+        return f"{names} {verb} not in the environment of {place}; add the packages that contain {names} to this file"
+    if image := plan.workload.image:
+        return f"{names} {verb} not installed in the image {image}; install the packages that contain {names} there"
     return (
         f"{names} {verb} not installed for {python}; install the packages that contain {names} there, or name an "
         "interpreter that has them in workload.python"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 _CPU_STAT_FILE, _PRESSURE_FOLDER = Path("/proc/stat"), Path("/proc/pressure")
 _IDLE_COLUMNS, _STEAL_COLUMN = (3, 4), 7  # idle and iowait; time that the hypervisor gave to other guests
+UNPRIVILEGED_USER = "10001:10001"  # uid:gid of containers when this process belongs to root
 
 
 class CpuTimes(NamedTuple):
@@ -91,3 +92,8 @@ def host_memory_bytes() -> int:
 def user_cache_folder() -> Path:
     """Return the folder for files of Ensayo that can be made again, such as measurements of this host."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo"
+
+
+def container_user() -> str:
+    """Return uid:gid of processes in containers: those of this process, or those of an unprivileged user for root."""
+    return f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER

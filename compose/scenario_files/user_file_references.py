@@ -84,7 +84,7 @@ def _resolve_commands(document: YamlDocument, folder: Path) -> Iterator[Scenario
         if not isinstance(workload, dict) or workload.get("kind") != "command":
             continue
         try:
-            resolve_command(workload, folder)
+            resolve_command(workload, folder, document.data.get("engine"))
         except CommandReferenceError as error:
             key_path = (*position, error.key) if position == ("workload",) else position
             yield ScenarioProblem(document.find_position_of_key(key_path), f"workload.{error.key}", str(error))

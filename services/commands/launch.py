@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from services.commands import script_process
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
-from services.scenario.command_workload import PYTHON_NAMES
+from services.scenario.command_workload import PYTHON_NAMES, CommandImage
 from services.scenario.step_profile import StepProfile
 
 SCRIPT_PROCESS_FOLDER = Path(script_process.__path__[0])  # on the PYTHONPATH of commands
@@ -37,9 +38,10 @@ def command_words(plan: CommandPlan) -> tuple[str, ...]:
 
 
 def interpreter_path(plan: CommandPlan) -> str:
-    """Return the path of the Python interpreter: the node image has one of its own."""
+    """Return the path of the Python interpreter: the node image has one of its own, unless it is one of the user."""
     interpreter = plan.workload.interpreter
-    return sys.executable if plan.engine == "docker" or interpreter is None else interpreter.path
+    uses_interpreter_of_node = plan.engine == "docker" and plan.workload.image_facts is None
+    return sys.executable if uses_interpreter_of_node or interpreter is None else interpreter.path
 
 
 def command_environment(plan: CommandPlan, node: NodePlan, settings_file: Path) -> dict[str, str]:
@@ -51,7 +53,9 @@ def command_environment(plan: CommandPlan, node: NodePlan, settings_file: Path) 
     workers = plan.node_plans_of_role("worker")
     master_address, master_port = workers[0].addresses.control.host, _rendezvous_port(plan)
     interface = find_network_interface(node.addresses.data.host) or LOOPBACK
-    programs = os.pathsep.join((str(Path(interpreter_path(plan)).parent), os.environ.get("PATH", os.defpath)))
+    image = plan.workload.image_facts
+    search_path = image.search_path if image else os.environ.get("PATH", os.defpath)
+    programs = os.pathsep.join((str(Path(interpreter_path(plan)).parent), search_path))
     return {
         **os.environ,
         "PATH": programs,
@@ -144,10 +148,22 @@ def _python_path(plan: CommandPlan) -> list[str]:
 
     The folders of this process come last: they have the collectives of Ensayo.
     """
-    interpreter = plan.workload.interpreter
-    packages = interpreter.packages if interpreter and plan.engine == "docker" else ()
+    if plan.workload.image_facts:
+        return [str(SCRIPT_PROCESS_FOLDER), *_python_path_in_image(plan, plan.workload.image_facts)]
+    packages = plan.workload.host_packages if plan.engine == "docker" else ()
     own = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     return [str(SCRIPT_PROCESS_FOLDER), *packages, *own]
+
+
+def _python_path_in_image(plan: CommandPlan, image: CommandImage) -> list[str]:
+    """Return the folders that an image of the user names, and those that the collectives of Ensayo need.
+
+    The packages of the image come before those of Ensayo, so that the command imports its own versions.
+    """
+    named = [image.python_path] if image.python_path else []
+    if plan.process_group == "gloo" or plan.workload.interpreter is None:
+        return named
+    return [*named, *plan.workload.interpreter.packages, sysconfig.get_path("purelib")]
 
 
 def _tensorflow_cluster(plan: CommandPlan, node: NodePlan) -> dict[str, Any]:

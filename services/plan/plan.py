@@ -314,12 +314,12 @@ class CommandPlan(Plan):
     def host_folders(self, role: NodeRole) -> tuple[Path, ...]:
         if role != "worker":
             return ()
-        packages = self.workload.interpreter.packages if self.workload.interpreter else ()
-        return (Path(self.workload.folder), *map(Path, packages))
+        return (Path(self.workload.folder), *map(Path, self.workload.host_packages))
 
     @property
     def host_python(self) -> str | None:
-        return self.workload.interpreter.minor_version if self.workload.interpreter else None
+        interpreter = self.workload.interpreter
+        return interpreter.minor_version if interpreter and self.workload.image_facts is None else None
 
     @property
     def command_strategy(self) -> CommandStrategy:

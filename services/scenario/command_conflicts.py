@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from services.cluster.events import WorkerPause, WorkerSlowdown
+from services.scenario.command_workload import CommandWorkload
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.units import Bytes, Operations
 from services.strategies import ScenarioSizes
@@ -47,9 +48,13 @@ def _find_strategy_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
 
 
 def _find_engine_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    workload = scenario.workload
     if scenario.engine == "simulated":
         message = "a command runs in real processes; use engine docker or local"
         yield KeyConflict(("engine",), message)
+    if scenario.engine == "local" and isinstance(workload, CommandWorkload) and workload.image:
+        message = "image needs containers; write engine: docker, or use requirements or python in place of image"
+        yield KeyConflict(("workload", "image"), message)
 
 
 def _find_speed_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

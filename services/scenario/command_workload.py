@@ -17,6 +17,7 @@ from services.schema.units import Operations
 
 BUILT_IN_VARIABLES = ("workers", "seed")
 PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
+ENVIRONMENT_KEYS = ("python", "requirements", "image")  # of which a command has at most one
 RESERVED_VARIABLES = frozenset(  # of the environment, without which ranks can't meet, or are not measured
     {
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -76,7 +77,7 @@ Name: TypeAlias = Annotated[
 
 
 class CommandInterpreter(FrozenRecord):
-    """Python interpreter that runs a command, as it is installed on the host; set by Ensayo."""
+    """Python interpreter that runs a command, as it is installed on the host or in an image; set by Ensayo."""
 
     path: str  # absolute
     version: str  # such as 3.11.2
@@ -87,6 +88,21 @@ class CommandInterpreter(FrozenRecord):
     def minor_version(self) -> str:
         """Major and minor version, such as 3.11: packages are built for one of these."""
         return ".".join(self.version.split(".")[:2])
+
+
+class InstalledRequirements(FrozenRecord):
+    """Packages that pip has installed for the requirements file of a command; set by Ensayo."""
+
+    sha256: str  # digest of the texts of the file, and of the files that it includes
+    packages: tuple[str, ...]  # lines of `pip freeze`, such as numpy==2.1.0
+
+
+class CommandImage(FrozenRecord):
+    """Container image of the user in which a command runs, as it is on the Docker engine; set by Ensayo."""
+
+    id: str  # such as sha256:4bc1…
+    search_path: str  # its variable PATH
+    python_path: str = ""  # its variable PYTHONPATH
 
 
 class CommandWorkload(FrozenRecord):
@@ -105,6 +121,16 @@ class CommandWorkload(FrozenRecord):
         None,
         description="Python interpreter of a virtual environment, such as .venv/bin/python, relative to the scenario "
         "file; default: the one that runs Ensayo",
+    )
+    requirements: str | None = Field(
+        None,
+        description="requirements file of pip, relative to the scenario file, such as requirements.txt; Ensayo makes a "
+        "virtual environment of it, which runs the command in place of python",
+    )
+    image: str | None = Field(
+        None,
+        description="container image, such as my/training:1, whose python3 runs the command in place of python, on "
+        "engine docker",
     )
     requires: tuple[Name, ...] = Field(
         (),
@@ -143,6 +169,10 @@ class CommandWorkload(FrozenRecord):
     interpreter: CommandInterpreter | None = Field(
         None, description="facts about the interpreter python; set by Ensayo"
     )
+    installed_requirements: InstalledRequirements | None = Field(
+        None, description="packages of the environment made of requirements; set by Ensayo"
+    )
+    image_facts: CommandImage | None = Field(None, description="facts about image; set by Ensayo")
     sha256: str | None = Field(None, description="digest of all Python files in folder; set by Ensayo")
     code: str | None = Field(None, description="copy of these files in the user's cache; set by Ensayo")
 
@@ -170,6 +200,7 @@ class CommandWorkload(FrozenRecord):
         if re.fullmatch(r"(.*/)?python[0-9.]*", first) and first not in PYTHON_NAMES:
             message = f"write python in place of {first}, and name the interpreter in workload.python"
             yield KeyConflict(("command",), message)
+        yield from self._find_environment_conflicts()
         for name in (name for name in self.environment if name in RESERVED_VARIABLES or name.startswith("ENSAYO_")):
             yield KeyConflict(("environment", name), f"{name} is set by Ensayo; remove it")
         for name in (name for name in BUILT_IN_VARIABLES if name in self.variables):
@@ -180,6 +211,13 @@ class CommandWorkload(FrozenRecord):
                 f"{self.target.metric}: '{self.target.metric}[=: ]+([0-9.eE+-]+)'"
             )
             yield KeyConflict(("target", "metric"), message)
+
+    def _find_environment_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if several keys declare the interpreter that runs the command."""
+        declared = [key for key in ENVIRONMENT_KEYS if getattr(self, key) is not None]
+        if len(declared) > 1:
+            message = f"{' and '.join(declared)} each declare the environment of the command; write only one of them"
+            yield KeyConflict((declared[-1],), message)
 
     @cached_property
     def sample_operations(self) -> SampleOperations | None:
@@ -192,6 +230,11 @@ class CommandWorkload(FrozenRecord):
     def missing_modules(self) -> tuple[str, ...]:
         """Names of required modules that the interpreter can't find."""
         return self.interpreter.missing if self.interpreter else ()
+
+    @property
+    def host_packages(self) -> tuple[str, ...]:
+        """Folders of this host from which containers import the packages of the command; none with an image."""
+        return self.interpreter.packages if self.interpreter and self.image_facts is None else ()
 
     @property
     def computes_on_gpu(self) -> bool:

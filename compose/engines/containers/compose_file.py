@@ -47,7 +47,7 @@ NETWORK_SWITCH_PIDS_LIMIT, NETWORK_SWITCH_MEMORY_BYTES = 8, 32 << 20
 class DockerHostProperties:
     """Properties of the host that affect the Compose document of a trial."""
 
-    images: dict[str, str]  # device ("cpu", "cuda") -> image tag
+    images: dict[str, str]  # device ("cpu", "cuda"), or id of an image of the user -> tag of the node image
     secrets_folder: Path  # contains the nodes' certificates and keys, and the runner pipe
     user: str  # uid:gid of the nodes' processes, never root
     has_gpu: bool  # whether Docker can give containers a GPU
@@ -139,7 +139,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
     """Return the Compose service of one node."""
     gets_gpu = uses_gpu(node, host_properties)
     service: dict[str, Any] = {
-        "image": host_properties.images["cuda" if gets_gpu else "cpu"],
+        "image": host_properties.images[_image_name(plan, node, host_properties)],
         "command": ["node", node.name],
         "hostname": node.name,
         "user": host_properties.user,
@@ -167,6 +167,13 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         ],
     }
     return service | ({"deploy": _GPU_REQUEST} if gets_gpu else {})
+
+
+def _image_name(plan: Plan, node: NodePlan, host_properties: DockerHostProperties) -> str:
+    """Return the name under which the host's properties have the image of a node."""
+    if isinstance(plan, CommandPlan) and node.role == "worker" and plan.workload.image_facts:
+        return plan.workload.image_facts.id
+    return "cuda" if uses_gpu(node, host_properties) else "cpu"
 
 
 def _pids_limit(plan: Plan, node: NodePlan) -> int:

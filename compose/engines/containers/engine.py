@@ -18,8 +18,9 @@ from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEv
 from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
-from compose.engines.containers.node_image.build import IMAGE_TAGS, build_node_image
+from compose.engines.containers.node_image.build import IMAGE_TAGS, build_command_image, build_node_image
 from compose.engines.containers.node_image.packages import IMAGE_PYTHON
+from compose.host.host_facts import container_user
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
 from compose.runs.secrets_folder import open_secrets_folder
@@ -39,7 +40,6 @@ from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 
 DATA_PORT, CONTROL_PORT = 7000, 7001
-UNPRIVILEGED_USER = "10001:10001"  # uid:gid of the nodes when the runner is root
 NO_GPU_RUNTIME = "Docker has no runtime nvidia"
 START_INTERVAL_API_VERSION = (1, 44)  # first version of Docker's API with the health check option start_interval
 
@@ -72,7 +72,7 @@ class DockerEngine(TrialEngine):
     def __init__(self) -> None:
         """Create the engine without contacting Docker."""
         self._features: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
-        # device -> tag; after the build, the tag with the hash of the image's sources
+        # device, or id of an image of the user -> tag; after the build, the tag with the hash of the image's sources
         self.images: dict[str, str] = {**IMAGE_TAGS}
         self._report_preparation: Callable[[str], None] = lambda _: None
 
@@ -105,9 +105,13 @@ class DockerEngine(TrialEngine):
     def check_plans(self, plans: Sequence[Plan]) -> None:
         """Check that containers can import packages of the host: they have the same minor version of Python.
 
+        Images of the user are made images of nodes here, unless that was done before.
+
         Raises:
-            HostError: they have another version.
+            HostError: they have another version, or an image can't be built.
         """
+        for plan in plans:
+            self._build_image_of_command(plan)
         host_pythons = sorted({plan.host_python for plan in plans if plan.host_python is not None} - {IMAGE_PYTHON})
         if host_pythons:
             raise HostError(
@@ -143,6 +147,7 @@ class DockerEngine(TrialEngine):
         """Run one trial in containers; see `TrialEngine.run_trial`."""
         if plan.needs_gpu:
             self.images["cuda"] = build_node_image("cuda", self._report_preparation)  # immediate once the image exists
+        self._build_image_of_command(plan)
         mechanisms = self.choose_shaping_mechanisms(plan)
         if "transport" in (mechanisms.delay, mechanisms.loss):
             if isinstance(plan, CommandPlan) and plan.process_group == "gloo":
@@ -158,6 +163,11 @@ class DockerEngine(TrialEngine):
             set_secrets_owner(secrets_folder, host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
+
+    def _build_image_of_command(self, plan: Plan) -> None:
+        """Build the node image on the image of the user that a command runs in, unless it exists."""
+        if isinstance(plan, CommandPlan) and (facts := plan.workload.image_facts) and facts.id not in self.images:
+            self.images[facts.id] = build_command_image(facts.id, self._report_preparation)
 
     def choose_shaping_mechanisms(self, plan: Plan) -> ChosenMechanisms:
         """Choose the shaping mechanism for each link property of a trial plan on this kernel.
@@ -200,13 +210,14 @@ def read_host_properties(
         secrets_folder: contains the nodes' certificates and keys.
     """
     version = tuple(int(part) for part in client.version()["ApiVersion"].split("."))
-    user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER
     has_gpu = _has_gpu_runtime(client) and _has_image(client, image_by_device["cuda"])
     supports_start_interval = version >= START_INTERVAL_API_VERSION
     # Kernels of BLAS for different processors add in different orders. Nodes must use those of this process, so that
     # all engines compute the same bits.
     blas_settings = {name: os.environ[name] for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE") if name in os.environ}
-    return DockerHostProperties(image_by_device, secrets_folder, user, has_gpu, supports_start_interval, blas_settings)
+    return DockerHostProperties(
+        image_by_device, secrets_folder, container_user(), has_gpu, supports_start_interval, blas_settings
+    )
 
 
 def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:

@@ -4,14 +4,12 @@ A checkout and an installed wheel of Ensayo build the same image. The build need
 base image are on this host, and the base image contains `tc` and `iptables`.
 """
 
-import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -19,20 +17,23 @@ from pathlib import Path
 import services
 from compose.engines.containers.node_image.packages import (
     IMAGE_PARTS,
+    IMAGE_PYTHON,
     ImageDevice,
     fetch_wheels,
     installed_versions,
     node_requirements,
 )
+from compose.host.folder_lock import lock_folder
 from compose.host.host_facts import user_cache_folder
 from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.host_program import run_host_program
-from services.schema.errors import HostError, os_error_cause
+from services.schema.errors import HostError
 
 # Device -> tag of the newest image.
 IMAGE_TAGS: Mapping[str, str] = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
 BASE_IMAGE_VARIABLE = "ENSAYO_BASE_IMAGE"
 DEBIAN_BASE_IMAGE = "ensayo-base:debian-12-iptables"
+NEEDS_OF_IMAGES = f"which needs Debian, Python {IMAGE_PYTHON} with the module venv, and libstdc++6"
 REGISTRY_TIMEOUT_S = 10.0  # without internet access, the registry does not reply
 SOURCES_FOLDER = Path(__file__).with_name("sources")  # images/ of the repository
 DOCKERFILE, DEBIAN_BASE_SCRIPT = SOURCES_FOLDER / "Dockerfile", SOURCES_FOLDER / "debian-base"
@@ -55,10 +56,49 @@ def build_node_image(device: ImageDevice, report: Callable[[str], None]) -> str:
     tag = f"ensayo-node:{_hash_image_sources(device)}"
     if _tag_as_newest(tag, device):
         return tag
-    with _lock_folder(user_cache_folder() / "node-image", report) as cache_folder:
+    with lock_folder(user_cache_folder() / "node-image", "node image", report) as cache_folder:
         if not _tag_as_newest(tag, device):  # another process may have built it meanwhile
-            _build_image(device, tag, cache_folder, report)
+            wheels_by_part = {part: fetch_wheels(part, cache_folder, report) for part in IMAGE_PARTS[device]}
+            base_image, reason = _choose_base_image(report)
+            report(f"node image: building it on {base_image} ({reason})")
+            context = _make_build_context(cache_folder / "context", wheels_by_part)
+            _build_image(
+                device, (tag, IMAGE_TAGS[device]), {"BASE": base_image}, context, f"the {device} image of nodes"
+            )
     return tag
+
+
+def build_command_image(user_image_id: str, report: Callable[[str], None]) -> str:
+    """Build the node image on an image of the user, unless it exists, and return the image's tag.
+
+    Nodes of this image run Ensayo's own processes from /opt/ensayo, and commands with the Python of the user.
+
+    Args:
+        user_image_id: id of an image with Python IMAGE_PYTHON on the Docker engine.
+        report: is called with a message before each part of the build that takes long.
+
+    Raises:
+        HostError: the image is not on the engine any more, or can't be built.
+    """
+    digest = sha256(f"{_hash_image_sources('cpu')} {user_image_id}".encode()).hexdigest()[:12]
+    tag, base_image = f"ensayo-command:{digest}", f"ensayo-command-base:{digest}"
+    if _has_image(tag):
+        return tag
+    with lock_folder(user_cache_folder() / "node-image", "node image", report) as cache_folder:
+        if _has_image(tag):
+            return tag
+        wheels_by_part = {part: fetch_wheels(part, cache_folder, report) for part in IMAGE_PARTS["cpu"]}
+        if _run_docker("tag", user_image_id, base_image).returncode:  # builds can't begin from an id on every engine
+            raise HostError(f"{user_image_id}: this image is not on the Docker engine any more; build it again")
+        report("node image: building it on the image of the command")
+        arguments = {"BASE": base_image, "SHAPES_LINKS": "no"}
+        context = _make_build_context(cache_folder / "context", wheels_by_part)
+        _build_image("cpu", (tag,), arguments, context, f"the node image on workload.image ({NEEDS_OF_IMAGES})")
+    return tag
+
+
+def _has_image(tag: str) -> bool:
+    return _run_docker("image", "inspect", tag).returncode == 0
 
 
 def _tag_as_newest(tag: str, device: ImageDevice) -> bool:
@@ -66,24 +106,22 @@ def _tag_as_newest(tag: str, device: ImageDevice) -> bool:
     return _run_docker("tag", tag, IMAGE_TAGS[device]).returncode == 0
 
 
-def _build_image(device: ImageDevice, tag: str, cache_folder: Path, report: Callable[[str], None]) -> None:
-    """Build the node image for a device, and give it a tag and the tag of the newest image."""
-    wheels_by_part = {part: fetch_wheels(part, cache_folder, report) for part in IMAGE_PARTS[device]}
-    base_image, reason = _choose_base_image(report)
-    report(f"node image: building it on {base_image} ({reason})")
-    context = _make_build_context(cache_folder / "context", wheels_by_part)
-    arguments = {
-        "BASE": base_image,
-        "VERSION": version("ensayo"),
-        "REVISION": git_commit_of_checkout().get("id", "unknown"),
-    }
-    options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-    tags = [f"--tag={tag}", f"--tag={IMAGE_TAGS[device]}"]
-    build = _run_docker("build", f"--target={device}", *tags, *options, str(context))
+def _build_image(
+    device: ImageDevice, tags: Iterable[str], arguments: Mapping[str, str], context: Path, description: str
+) -> None:
+    """Build the target for a device from a build context, which is removed, and give the image its tags.
+
+    Raises:
+        HostError: the build has failed; the message begins with `description`.
+    """
+    facts = {"VERSION": version("ensayo"), "REVISION": git_commit_of_checkout().get("id", "unknown")}
+    options = [f"--build-arg={name}={value}" for name, value in {**arguments, **facts}.items()]
+    options += [f"--tag={tag}" for tag in tags]
+    build = _run_docker("build", f"--target={device}", *options, str(context))
     shutil.rmtree(context)
     if build.returncode:
         printed = f"{build.stdout}{build.stderr}".strip()
-        raise HostError(f"the {device} image of the nodes could not be built; `docker build` printed:\n{printed}")
+        raise HostError(f"{description} could not be built; `docker build` printed:\n{printed}")
 
 
 def _make_build_context(context: Path, wheels_by_part: Mapping[ImageDevice, Path]) -> Path:
@@ -144,27 +182,3 @@ def _is_in_registry(image: str) -> bool:
 
 def _run_docker(*arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     return run_host_program(["docker", *arguments], timeout_s)
-
-
-@contextmanager
-def _lock_folder(folder: Path, report: Callable[[str], None]) -> Iterator[Path]:
-    """Create a folder, and lock it against other processes that build an image.
-
-    Raises:
-        HostError: the folder can't be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock_file = (folder / "lock").open("w")
-    except OSError as error:
-        raise HostError(
-            f"{folder}: the folder for the node image can't be written: {os_error_cause(error)}; make it writable, or "
-            "name another folder in XDG_CACHE_HOME"
-        ) from error
-    with lock_file:
-        try:
-            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("node image: waiting for another build")
-            fcntl.flock(lock_file, fcntl.LOCK_EX)
-        yield folder
