@@ -1,6 +1,6 @@
 """Planning of a trial that trains a model: all decisions that are possible before the trial starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
+from services.learning.layout import ParameterLayout
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
     ModelVector,
@@ -75,7 +76,12 @@ def make_training_plan(
     )
     cost = build_cost_model(nodes, network, vector, alpha_s / trial_dilation, lengths)
     site = get_auto_collective_sizes(
-        scenario, nodes, tuple(prod(shape) for _, shape in layout.arrays), vector.entry_bytes, cost
+        scenario,
+        nodes,
+        tuple(prod(shape) for _, shape in layout.arrays),
+        _flops_by_array(workload.model.forward_flops(task), layout),
+        vector.entry_bytes,
+        cost,
     )
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
@@ -100,6 +106,16 @@ def make_training_plan(
         **_prediction_fields(phases, cost, predictions, second_phase),
         **_event_fields(trial, predicted_s * EVENT_HORIZON_FACTOR),
     )
+
+
+def _flops_by_array(forward_flops: Mapping[str, float], layout: ParameterLayout) -> tuple[float, ...]:
+    """Return the operations of a forward pass by array, in the order of the parameter vector.
+
+    Return an empty tuple if they are not known by array.
+    """
+    if not forward_flops.keys() <= {name for name, _ in layout.arrays} or not sum(forward_flops.values()):
+        return ()
+    return tuple(forward_flops.get(name, 0.0) for name, _ in layout.arrays)
 
 
 def _declared_fields(trial: TrialSpec) -> dict[str, Any]:

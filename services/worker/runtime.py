@@ -5,9 +5,13 @@ The loop ends when the sample budget is used or the run stops.
 
 import asyncio
 import hashlib
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
 
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
@@ -17,11 +21,12 @@ from services.plan import NodePlan, TrainingPlan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EvaluationPointReport, StopOrSwitchDecision
 from services.runtime.device import VectorPart
-from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
+from services.runtime.pacing import ComputeSpeedPacer, ReportBucket, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
 from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
+from services.strategies.overlap import BucketReduction
 from services.worker.strategy_switch import WorkerStrategySwitch
 
 WARM_UP_GRADIENTS = 3
@@ -308,6 +313,7 @@ class WorkerRuntime:
                 result.staleness,
                 _round_to_microseconds(computed.forward_s),
                 _round_to_microseconds(computed.backward_s),
+                _round_to_microseconds(seconds.get("hidden")),
             )
         )
         if self.plan.hash_every_step:
@@ -327,9 +333,28 @@ class WorkerRuntime:
             share = self._select_samples(step)
             x = self.algorithm_context.device.to_device(self.data.train_x[share])
             y = self.algorithm_context.device.to_device(self.data.train_y[share])
+        host_vector = np.empty(params.shape, params.dtype)
+        reduction = self.current_algorithm.start_gradient_reduction(step, host_vector, len(share), step_timer)
         with step_timer.measure_phase("compute"):
-            computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(step, params, x, y))
+            if reduction is None:
+                computed = await self.pacer.run_paced(
+                    step, len(share), lambda: self._loss_and_gradient(step, params, x, y)
+                )
+            else:
+                computed = await self._compute_in_buckets(step, params, x, y, reduction)
         return *computed.result, computed
+
+    async def _compute_in_buckets(
+        self, step: int, params: Vector, x: Array, y: Array, reduction: BucketReduction
+    ) -> TimedComputeResult[tuple[float, Gradient]]:
+        """Return what `_loss_and_gradient` returns, and report each bucket of the gradient when it is ready."""
+        shares = [bucket.backward_share for bucket in reduction.buckets]
+        compute = partial(self._loss_and_gradient_in_buckets, step, params, x, y, reduction)
+        try:
+            return await self.pacer.run_paced_in_buckets(step, len(x), compute, shares, reduction.report_bucket)
+        except BaseException:
+            await reduction.cancel()
+            raise
 
     def _loss_and_gradient(self, step: int, params: Vector, x: Array, y: Array) -> tuple[float, Gradient]:
         device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
@@ -344,6 +369,23 @@ class WorkerRuntime:
                 loss, mean = model.loss_and_grad(task, params, x, y, randomness)
         device.synchronize()  # the deadline of a paced worker is read afterwards
         return loss, Gradient(mean, len(x), self._sample_count_before_step(step), host_mean)
+
+    def _loss_and_gradient_in_buckets(
+        self, step: int, params: Vector, x: Array, y: Array, reduction: BucketReduction, report_bucket: ReportBucket
+    ) -> tuple[float, Gradient]:
+        """Compute the gradient into the vector of the reduction, and call `report_bucket` after each bucket."""
+        device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
+        randomness = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank)
+        open_starts = deque(bucket.start for bucket in reduction.buckets)
+        with without_divergence_warnings():
+            loss, gradients = model.compute_gradients(task, params, x, y, randomness)
+            for vector_range, gradient in gradients:
+                vector_range.view(reduction.vector)[:] = device.to_host(gradient)
+                if open_starts and vector_range.start == open_starts[0]:
+                    open_starts.popleft()
+                    report_bucket()
+        samples_before = self._sample_count_before_step(step)
+        return loss, Gradient(reduction.vector, len(x), samples_before, reduction=reduction)
 
     def _make_step_timer(self) -> StepTimer:
         return StepTimer(self.clock, self.algorithm_context.device.synchronize)
