@@ -83,7 +83,11 @@ def make_training_plan(
         vector.entry_bytes,
         cost,
     )
-    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
+    worker_nodes = [node for node in nodes if node.role == "worker"]
+    first_step = plan_compute_times(worker_nodes, workload.data_order(workers, trial.seed), (1,) * workers, 0, 1)
+    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(
+        site, cost.model_copy(update={"step_compute_times": first_step})
+    )
     phases = strategy.training_phases()
     predictions = _predict_phases(phases, trial, nodes, cost, workload.data_order(workers, trial.seed))
     second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)

@@ -53,6 +53,7 @@ class TimedComputeResult(NamedTuple, Generic[Result]):
     late_s: float | None = None  # after the declared device; None: no device was declared
     forward_s: float | None = None  # duration of the forward pass; None: not measured separately
     backward_s: float | None = None
+    early_s: float = 0.0  # by which the emulated device began before the step
 
 
 class EmulatedDeviceFinishTimes(NamedTuple):
@@ -82,6 +83,7 @@ class ComputeSpeedPacer(ABC):
         function: Callable[[ReportBucket], Result],
         backward_shares: Sequence[float],
         report_bucket: ReportBucket,
+        end_of_forward_s: Callable[[float], float] | None = None,
     ) -> TimedComputeResult[Result]:
         """Run `function` as `run_paced` does, and call `report_bucket` when the gradient of a bucket is ready.
 
@@ -91,6 +93,8 @@ class ComputeSpeedPacer(ABC):
             function: computes the step; it calls its argument after each bucket, in the thread in which it runs.
             backward_shares: share of the backward pass' operations per bucket, in the order of the backward pass.
             report_bucket: called in the thread of the event loop, once per bucket.
+            end_of_forward_s: returns the end of a forward pass that began before the step, given its duration in
+                seconds; None: the pass begins with the step. Only emulated devices begin early.
         """
 
     @abstractmethod
@@ -126,6 +130,7 @@ class HostSpeedPacer(ComputeSpeedPacer):
         function: Callable[[ReportBucket], Result],
         backward_shares: Sequence[float],  # noqa: ARG002 - buckets are ready when the host has computed them
         report_bucket: ReportBucket,
+        end_of_forward_s: Callable[[float], float] | None = None,  # noqa: ARG002 - the host has no parameters before
     ) -> TimedComputeResult[Result]:
         """Run `function`, and call `report_bucket` as soon as the host has computed a bucket.
 
@@ -179,6 +184,7 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
         function: Callable[[ReportBucket], Result],
         backward_shares: Sequence[float],
         report_bucket: ReportBucket,
+        end_of_forward_s: Callable[[float], float] | None = None,
     ) -> TimedComputeResult[Result]:
         """Run `function`, and call `report_bucket` when the emulated device has computed a bucket.
 
@@ -187,10 +193,13 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
         # The exchange after the previous step, and so this step, began late by `_previous_late_s`: the device would be
         # ahead by that much. If the exchange waited for a worker that was later still, this is the part known here.
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
-        start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
+        now_s = self.clock.now()
         compute_s = self.duration_factor(step_number) * sample_count / self.throughput
+        forward_s = compute_s * FORWARD_SHARE
+        early_s = max(0.0, now_s + forward_s - end_of_forward_s(forward_s)) if end_of_forward_s else 0.0
+        start_s = now_s - early_s - min(self._previous_late_s, max_catch_up_s)
         forward_end_s, buckets_s = self.predict_bucket_deadlines(start_s, compute_s, backward_shares)
-        await self.clock.sleep_until(start_s + self._choose_start_delay_s(buckets_s[0] - start_s))
+        await self.clock.sleep_until(start_s + early_s + self._choose_start_delay_s(buckets_s[0] - start_s - early_s))
         result = await self._run_and_time(lambda: function(_ignore_bucket))
         late_s = 0.0
         for deadline_s in buckets_s:
@@ -199,7 +208,7 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
             report_bucket()
         end_s = self.clock.now()
         self._previous_late_s = max(0.0, end_s - buckets_s[-1])
-        return TimedComputeResult(result, late_s, forward_end_s - start_s, end_s - forward_end_s)
+        return TimedComputeResult(result, late_s, forward_end_s - start_s, end_s - forward_end_s, early_s)
 
     async def premeasure_compute_time(self, function: Callable[[], Result]) -> None:
         await self._run_and_time(function)

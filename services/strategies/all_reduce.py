@@ -1,7 +1,7 @@
 """All-reduce strategy: every worker receives the sum of all gradients and updates its own replica."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
@@ -36,9 +36,11 @@ from services.strategies.cost_model import (
     Flow,
     StepTimePrediction,
 )
-from services.strategies.overlap import AnyOverlap, BucketReduction, GradientBucket, NoOverlap
+from services.strategies.overlap import AnyOverlap, BucketReduction, NoOverlap, Overlap
 from services.strategies.overlap.reduction import BucketCollective
+from services.strategies.overlap.timeline import end_of_next_forward_s
 
+NO_OVERLAP = NoOverlap()
 SHORT_VECTOR_BYTES = MIN_FLUID_MESSAGES_PER_VECTOR * MAX_FLUID_MESSAGE_BYTES  # its messages are shorter than others
 
 
@@ -52,7 +54,7 @@ class AllReduce(SinglePhaseStrategy):
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
-    overlap: AnyOverlap = Field(NoOverlap(), description="whether the exchange begins during the backward pass")
+    overlap: AnyOverlap = Field(NO_OVERLAP, description="whether the exchange begins during the backward pass")
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.compress.aggregation != "partial_sums":
@@ -60,7 +62,7 @@ class AllReduce(SinglePhaseStrategy):
             yield KeyConflict((), f"{why}; compressor {self.compress.kind} compresses whole vectors")
         elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        if self.overlap != NoOverlap() and self._follows_arrays_of_model(scenario_sizes):
+        if self.overlap != NO_OVERLAP and self._follows_arrays_of_model(scenario_sizes):
             why = (
                 f"collective {self.collective.kind} cuts the whole vector into the arrays of the model, not its buckets"
             )
@@ -109,14 +111,14 @@ class AllReduce(SinglePhaseStrategy):
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         schedule = self.collective_schedule(worker_count)
-        buckets = [bucket.vector_range.size for bucket in self.overlap.gradient_buckets] or [parameter_count]
-        sent_by_bucket = [
+        part_sizes = [part.vector_range.size for part in self.overlap.exchange_order] or [parameter_count]
+        sent_by_part = [
             schedule.payload_bytes_by_rank(
                 worker_count, size, lambda entries: self.compress.compressed_size_bytes(entries, dtype)
             )
-            for size in buckets
+            for size in part_sizes
         ]
-        return BytesPerStep(workers=tuple(map(sum, zip(*sent_by_bucket, strict=True))))
+        return BytesPerStep(workers=tuple(map(sum, zip(*sent_by_part, strict=True))))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         whole_vector = self.predict_averaging_step_time(cost_model, 1)
@@ -194,7 +196,7 @@ class AllReduce(SinglePhaseStrategy):
         return self.collective.latency_hidden_by_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
-        return AllReduceWorker(worker_context, self.compress, self.overlap.gradient_buckets)
+        return AllReduceWorker(worker_context, self.compress, self.overlap)
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class AllReduceWorker(WorkerAlgorithm):
     """
 
     compressor: Compressor
-    gradient_buckets: tuple[GradientBucket, ...] = ()  # empty: the whole gradient is exchanged after the backward pass
+    overlap: Overlap = NO_OVERLAP
 
     @property
     def sends_gradients_from_host(self) -> bool:
@@ -228,13 +230,13 @@ class AllReduceWorker(WorkerAlgorithm):
     def start_gradient_reduction(
         self, step: int, vector: HostArray, sample_count: int, step_timer: StepTimer
     ) -> BucketReduction | None:
-        if not self.gradient_buckets:
+        if not self.overlap.gradient_buckets:
             return None
         context, weight = self.context, sample_count / self.context.batch_size(step)
         collective = BucketCollective(
             context.transport, context.workers, context.rank, context.schedule, self.compressor
         )
-        return BucketReduction(collective, step, self.gradient_buckets, vector, weight, step_timer)
+        return BucketReduction(collective, step, self.overlap, vector, weight, step_timer)
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: WorkerState, step_timer: StepTimer
@@ -247,7 +249,14 @@ class AllReduceWorker(WorkerAlgorithm):
                 mean = await gradient.reduction.wait_for_sum()
         with step_timer.measure_phase("update"):
             mean_on_device, samples_before = context.device.to_device(mean), gradient.samples_before
-            return StepResult(*context.updater.update_params(params, mean_on_device, worker_state, samples_before))
+            updated = context.updater.update_params(params, mean_on_device, worker_state, samples_before)
+            return StepResult(*updated, end_of_next_forward_s=self._end_of_next_forward_s(gradient.reduction))
+
+    def _end_of_next_forward_s(self, reduction: BucketReduction | None) -> Callable[[float], float] | None:
+        """Return the function that gives the end of the next forward pass, if that pass begins during the exchange."""
+        if reduction is None or not self.overlap.begins_next_step_early:
+            return None
+        return partial(end_of_next_forward_s, reduction.buckets, reduction.exchange_ends_s)
 
     async def _sum_gradients(self, step: int, gradient: Gradient) -> HostArray:
         """Return the mean gradient over the samples of all workers."""

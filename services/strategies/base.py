@@ -109,6 +109,9 @@ class StepResult:
     samples: int = 0  # of all workers, in the parameters so far; 0: this worker does not know
     pending_samples: int | None = None  # of other workers, not in the parameters yet; None: this worker does not know
     eval_params: Vector | None = None  # the parameters to evaluate, where they differ from `params`
+    # Where layers begin the next forward pass when their own parameters are there: ends of the forward pass, given its
+    # duration in seconds. None: the forward pass begins after this step.
+    end_of_next_forward_s: Callable[[float], float] | None = None
 
 
 @dataclass(frozen=True)

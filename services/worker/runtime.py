@@ -8,7 +8,7 @@ import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,6 @@ from services.runtime.pacing import ComputeSpeedPacer, ReportBucket, TimedComput
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
 from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
-from services.strategies.base import WorkerState
 from services.strategies.overlap import BucketReduction
 from services.worker.strategy_switch import WorkerStrategySwitch
 
@@ -141,11 +140,12 @@ class WorkerRuntime:
                 step, result = await self._switch_strategy(step, result)
             if not self._has_samples_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
-            result = await self._run_training_step(step, result.params, result.state, step_log)
+            result = await self._run_training_step(step, result, step_log)
             step += 1
             is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
             if is_over or evaluations.is_due_after(step):
                 decision = await self._report_evaluation_point(step, result)
+                result = replace(result, end_of_next_forward_s=None)  # the next step begins after the evaluation
                 if decision.stop_reason:
                     break
                 if decision.must_switch_strategy:
@@ -280,18 +280,19 @@ class WorkerRuntime:
         self.log.log_event("node_switch", value, step=step)
         return step, step_result
 
-    async def _run_training_step(
-        self, step: int, params: Vector, worker_state: WorkerState, step_log_batch: LogEventBatch
-    ) -> StepResult:
+    async def _run_training_step(self, step: int, previous: StepResult, step_log_batch: LogEventBatch) -> StepResult:
         """Run one training step, and log its seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
         traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = self._make_step_timer()
-        loss, gradient, computed = await self._compute_gradient(step, params, times)
+        loss, gradient, computed = await self._compute_gradient(step, previous, times)
         with without_divergence_warnings():
-            result = await self.current_algorithm.exchange_and_update(step, params, gradient, worker_state, times)
+            result = await self.current_algorithm.exchange_and_update(
+                step, previous.params, gradient, previous.state, times
+            )
+        _move_early_compute(times, computed.early_s)
         self.counters.add_loss(loss, gradient.samples)
         self.counters.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
@@ -323,7 +324,7 @@ class WorkerRuntime:
         return result
 
     async def _compute_gradient(
-        self, step: int, params: Vector, step_timer: StepTimer
+        self, step: int, previous: StepResult, step_timer: StepTimer
     ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Gradient]]]:
         """Return the mean loss and gradient over this worker's share of a batch.
 
@@ -333,6 +334,7 @@ class WorkerRuntime:
             share = self._select_samples(step)
             x = self.algorithm_context.device.to_device(self.data.train_x[share])
             y = self.algorithm_context.device.to_device(self.data.train_y[share])
+        params = previous.params
         host_vector = np.empty(params.shape, params.dtype)
         reduction = self.current_algorithm.start_gradient_reduction(step, host_vector, len(share), step_timer)
         with step_timer.measure_phase("compute"):
@@ -341,17 +343,18 @@ class WorkerRuntime:
                     step, len(share), lambda: self._loss_and_gradient(step, params, x, y)
                 )
             else:
-                computed = await self._compute_in_buckets(step, params, x, y, reduction)
+                computed = await self._compute_in_buckets(step, previous, x, y, reduction)
         return *computed.result, computed
 
     async def _compute_in_buckets(
-        self, step: int, params: Vector, x: Array, y: Array, reduction: BucketReduction
+        self, step: int, previous: StepResult, x: Array, y: Array, reduction: BucketReduction
     ) -> TimedComputeResult[tuple[float, Gradient]]:
         """Return what `_loss_and_gradient` returns, and report each bucket of the gradient when it is ready."""
         shares = [bucket.backward_share for bucket in reduction.buckets]
-        compute = partial(self._loss_and_gradient_in_buckets, step, params, x, y, reduction)
+        compute = partial(self._loss_and_gradient_in_buckets, step, previous.params, x, y, reduction)
+        report, forward_end_s = reduction.report_bucket, previous.end_of_next_forward_s
         try:
-            return await self.pacer.run_paced_in_buckets(step, len(x), compute, shares, reduction.report_bucket)
+            return await self.pacer.run_paced_in_buckets(step, len(x), compute, shares, report, forward_end_s)
         except BaseException:
             await reduction.cancel()
             raise
@@ -416,6 +419,17 @@ class WorkerRuntime:
                 parameters_sha256=digest,
             )
         )
+
+
+def _move_early_compute(step_timer: StepTimer, early_s: float) -> None:
+    """Count compute that an emulated device did before the step, while the worker waited for the exchange before.
+
+    It counts as compute, and as much of the exchange as hidden.
+    """
+    moved_s = min(early_s, step_timer.seconds.get("exchange", 0.0))
+    if moved_s:
+        for phase, seconds in (("compute", moved_s), ("exchange", -moved_s), ("hidden", moved_s)):
+            step_timer.add_seconds(phase, seconds)
 
 
 def _round_to_microseconds(seconds: float | None) -> float | None:

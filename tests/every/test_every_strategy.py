@@ -35,13 +35,14 @@ from services.strategies import (
     TrainingStrategy,
 )
 from services.strategies.cost_model import CostModel
-from services.strategies.overlap import BucketOverlap
+from services.strategies.overlap import BucketOverlap, PriorityOverlap
 from services.strategies.switching.rules import AtStepRule
 
 EXAMPLES: list[Strategy] = [
     SingleWorker(),
     AllReduce(),
     AllReduce(overlap=BucketOverlap(bucket_size=Bytes("100B"))),
+    AllReduce(overlap=PriorityOverlap(partition_size=Bytes("100B"))),
     ParameterServer(),
     ParameterServer(servers=3, synchrony=Bsp()),
     ParameterServer(synchrony=Asp()),

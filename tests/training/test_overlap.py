@@ -144,3 +144,51 @@ def test_workers_at_the_speed_of_the_host_report_buckets_when_they_are_computed(
     trial, whole = (simulate(strategy, 2, cluster=cluster, **WORK) for strategy in (overlapped("100kB"), RING))
 
     assert trial.params.tobytes() == whole.params.tobytes()
+
+
+PRIORITY = {"kind": "all_reduce", "overlap": {"kind": "priority", "partition_size": "20kB"}}
+LENET = {  # most operations in the first layers, most parameters in the last ones
+    "dataset": {"kind": "digits"},
+    "model": {"kind": "lenet5"},
+    "optimiser": {"kind": "sgd", "rate": 0.1},
+    "batch": 40,
+    "epochs": 1,
+}
+
+
+@pytest.mark.parametrize("rate", ["100mbit", "40mbit", "10mbit"])
+def test_step_time_by_priority_equals_the_closed_form(simulate: Simulate, rate: str) -> None:
+    """The next forward pass begins while parameters of later layers are still on their way."""
+    trial = simulate(PRIORITY, 4, cluster=links(rate), **LENET)
+
+    rows = [row for rank in range(4) for row in trial.steps(rank) if row["step"]]  # the first step has none before it
+    assert np.mean([row["step_s"] for row in rows]) == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
+
+
+def test_priority_is_faster_than_the_order_of_the_backward_pass(simulate: Simulate) -> None:
+    """A large last layer blocks the links for the first layers, which the next step needs first."""
+    by_priority, in_order = (
+        simulate(strategy, 4, cluster=links("30mbit"), **LENET) for strategy in (PRIORITY, overlapped("20kB"))
+    )
+
+    step_s = [np.mean([row["step_s"] for row in trial.steps(0)]) for trial in (by_priority, in_order)]
+    order = [part.bucket for part in by_priority.plan.strategy.overlap.order]
+    assert step_s[0] < 0.85 * step_s[1]
+    assert order != sorted(order)  # parts of first layers have overtaken those of the last layer
+
+
+def test_priority_changes_no_bit_of_two_workers(simulate: Simulate) -> None:
+    """Only the times of the exchange differ."""
+    by_priority, whole = (simulate(strategy, 2, cluster=links("40mbit"), **WORK) for strategy in (PRIORITY, RING))
+
+    assert by_priority.params.tobytes() == whole.params.tobytes()
+
+
+def test_step_after_an_evaluation_does_not_begin_early(simulate: Simulate) -> None:
+    """The evaluation needs all parameters: the forward pass that follows it begins after it."""
+    trial = simulate(PRIORITY, 4, cluster=links("20mbit"), **LENET | {"epochs": 2})
+
+    rows = trial.steps(0)
+    epochs = [[row["step_s"] for row in rows if row["epoch"] == epoch] for epoch in (1, 2)]
+    assert epochs[1] == pytest.approx(epochs[0], rel=1e-4)
+    assert epochs[1][0] > 1.05 * epochs[1][1]

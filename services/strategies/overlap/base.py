@@ -1,4 +1,4 @@
-"""Base class of overlaps, and the buckets of a gradient."""
+"""Base class of overlaps, and the parts in which a gradient is exchanged."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -13,11 +13,25 @@ PredictExchange: TypeAlias = Callable[[int], StepTimePrediction]  # entries of a
 
 
 class GradientBucket(FrozenRecord):
-    """Range of the gradient that is exchanged alone, as soon as the backward pass has computed it."""
+    """Range of the gradient that is ready for its exchange as soon as the backward pass has computed it."""
 
     start: int
     stop: int
     backward_share: float  # of the operations of the backward pass: for this bucket, after those of the bucket before
+    forward_share: float  # of the operations of a forward pass that use this range of the parameters
+
+    @property
+    def vector_range(self) -> VectorRange:
+        """Range of the gradient vector."""
+        return VectorRange(self.start, self.stop)
+
+
+class BucketPart(FrozenRecord):
+    """Range of a bucket that is summed by one all-reduce."""
+
+    bucket: int  # number of the bucket, in the order of the backward pass
+    start: int
+    stop: int
 
     @property
     def vector_range(self) -> VectorRange:
@@ -26,12 +40,22 @@ class GradientBucket(FrozenRecord):
 
 
 class Overlap(ScenarioComponent):
-    """Base class of ways to overlap a gradient exchange with the backward pass."""
+    """Base class of ways to overlap a gradient exchange with the compute of a worker."""
 
     @property
     @abstractmethod
     def gradient_buckets(self) -> tuple[GradientBucket, ...]:
         """Buckets of the gradient, in the order of the backward pass; empty without overlap."""
+
+    @property
+    @abstractmethod
+    def exchange_order(self) -> tuple[BucketPart, ...]:
+        """Parts of all buckets, in the order in which all workers exchange them; empty without overlap."""
+
+    @property
+    def begins_next_step_early(self) -> bool:
+        """Whether a layer begins its next forward pass as soon as its own parameters have been exchanged."""
+        return False
 
     @abstractmethod
     def resolve(self, sizes: NetworkAndModelSizes, predict_exchange: PredictExchange) -> Self:

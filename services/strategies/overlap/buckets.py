@@ -1,21 +1,19 @@
 """Overlap by buckets: each bucket of the gradient is exchanged while the backward pass computes the next ones.
 
-S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020. Unlike
-there, the first bucket is as large as the others, and one bucket is exchanged at a time.
+S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020. Unlike there, the
+first bucket is as large as the others, and one bucket is exchanged at a time.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from math import inf
 from typing import Literal, Self
 
 from pydantic import Field
 
 from services.collectives import NetworkAndModelSizes
-from services.runtime.pacing import FORWARD_SHARE
 from services.schema.units import Bytes
 from services.strategies.cost_model import StepTimePrediction
-from services.strategies.overlap.base import GradientBucket, Overlap, PredictExchange
+from services.strategies.overlap.base import BucketPart, GradientBucket, Overlap, PredictExchange
+from services.strategies.overlap.timeline import cut_into_buckets, list_exchange_ends_s, split_compute_time
 
 MAX_LATENCY_SHARE = 0.1  # of the time of a bucket's exchange, where the size of buckets is chosen
 
@@ -40,9 +38,16 @@ class BucketOverlap(Overlap):
     def gradient_buckets(self) -> tuple[GradientBucket, ...]:
         return self.buckets
 
+    @property
+    def exchange_order(self) -> tuple[BucketPart, ...]:
+        return tuple(
+            BucketPart(bucket=number, start=bucket.start, stop=bucket.stop)
+            for number, bucket in enumerate(self.buckets)
+        )
+
     def resolve(self, sizes: NetworkAndModelSizes, predict_exchange: PredictExchange) -> Self:
         entries = self._entries_per_bucket(sizes, predict_exchange)
-        return self.model_copy(update={"buckets": tuple(_cut_into_buckets(sizes, entries))})
+        return self.model_copy(update={"buckets": tuple(cut_into_buckets(sizes, entries))})
 
     def _entries_per_bucket(self, sizes: NetworkAndModelSizes, predict_exchange: PredictExchange) -> float:
         if self.bucket_size != "auto":
@@ -63,41 +68,18 @@ class BucketOverlap(Overlap):
         """
         if not self.buckets:  # of a strategy that has not been resolved for a model
             return whole_vector
-        forward_s = FORWARD_SHARE * whole_vector.compute_s
-        backward_s = whole_vector.compute_s - forward_s
-        exchanges = [predict_exchange(bucket.vector_range.size) for bucket in self.buckets]
-        end_s = 0.0
-        for share, exchange in zip(
-            accumulate(bucket.backward_share for bucket in self.buckets), exchanges, strict=True
-        ):
-            end_s = max(forward_s + backward_s * share, end_s) + exchange.exchange_s
+        exchanges = {bucket.vector_range.size: predict_exchange(bucket.vector_range.size) for bucket in self.buckets}
+        exchange_s = {entries: exchange.exchange_s for entries, exchange in exchanges.items()}
+        timeline = split_compute_time(whole_vector.compute_s, self.buckets)
+        end_s = max(list_exchange_ends_s(timeline, self.exchange_order, exchange_s))
         return whole_vector.model_copy(
             update={
                 "exchange_s": end_s - whole_vector.compute_s,
                 "formula": f"t_c + exposed part of ΣT(S_j) over {len(self.buckets)} buckets, with T = "
                 + whole_vector.formula.removeprefix("t_c + "),
-                "inapplicable_reason": next((e.inapplicable_reason for e in exchanges if e.inapplicable_reason), ""),
+                "inapplicable_reason": next(
+                    (exchange.inapplicable_reason for exchange in exchanges.values() if exchange.inapplicable_reason),
+                    "",
+                ),
             }
         )
-
-
-def _cut_into_buckets(sizes: NetworkAndModelSizes, entries_per_bucket: float) -> Iterator[GradientBucket]:
-    """Yield the buckets of a model, from the end of the parameter vector to its start."""
-    stop = sum(sizes.array_sizes)
-    start, open_share = stop, 0.0
-    for entries, share in zip(reversed(sizes.array_sizes), reversed(_backward_shares(sizes)), strict=True):
-        start -= entries
-        open_share += share
-        if stop - start >= entries_per_bucket or not start:
-            yield GradientBucket(start=start, stop=stop, backward_share=open_share)
-            stop, open_share = start, 0.0
-
-
-def _backward_shares(sizes: NetworkAndModelSizes) -> Sequence[float]:
-    """Return the share of each array in the operations of the backward pass.
-
-    Where the operations of the model are not known, they are taken as proportional to the entries of the arrays.
-    """
-    operations = sizes.array_flops or tuple(map(float, sizes.array_sizes))
-    total = sum(operations)
-    return [each / total for each in operations]

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from services.collectives import NetworkAndModelSizes
 from services.strategies.cost_model import StepTimePrediction
-from services.strategies.overlap.base import GradientBucket, Overlap, PredictExchange
+from services.strategies.overlap.base import BucketPart, GradientBucket, Overlap, PredictExchange
 
 
 class NoOverlap(Overlap):
@@ -14,6 +14,10 @@ class NoOverlap(Overlap):
 
     @property
     def gradient_buckets(self) -> tuple[GradientBucket, ...]:
+        return ()
+
+    @property
+    def exchange_order(self) -> tuple[BucketPart, ...]:
         return ()
 
     def resolve(self, sizes: NetworkAndModelSizes, predict_exchange: PredictExchange) -> Self:  # noqa: ARG002 - nothing to choose

@@ -1,4 +1,4 @@
-"""Sum of a gradient over all workers, bucket by bucket, beside the backward pass that computes the gradient."""
+"""Sum of a gradient over all workers, part by part, beside the backward pass that computes the gradient."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from services.compressors import Compressor
 from services.runtime.run_log import StepTimer
 from services.runtime.transport import Transport
 from services.schema.arrays import HostArray
-from services.strategies.overlap.base import GradientBucket
+from services.strategies.overlap.base import BucketPart, Overlap
 
 
 class BucketCollective(NamedTuple):
-    """Collective that sums the buckets of all workers."""
+    """Collective that sums parts of the gradients of all workers."""
 
     transport: Transport
     node_names: Sequence[str]  # of all workers, by rank
@@ -26,15 +26,15 @@ class BucketCollective(NamedTuple):
 class BucketReduction:
     """Weighted sum of one step's gradient over all workers, which begins before the backward pass ends.
 
-    The worker writes the gradient into `vector`, which is in host memory, and reports each bucket in turn. The buckets
-    are summed one after another.
+    The worker writes the gradient into `vector`, which is in host memory, and reports each bucket in turn. The parts
+    are summed one after another, in the order of the overlap.
     """
 
     def __init__(
         self,
         collective: BucketCollective,
         step: int,
-        buckets: Sequence[GradientBucket],
+        overlap: Overlap,
         vector: HostArray,
         weight: float,
         step_timer: StepTimer,
@@ -42,26 +42,35 @@ class BucketReduction:
         """Begin the sum of a gradient.
 
         Args:
-            collective: sums a bucket over all workers.
+            collective: sums a part over all workers.
             step: training step of the gradient.
-            buckets: of the gradient, in the order of the backward pass.
+            overlap: buckets of the gradient, and the order in which their parts are exchanged.
             vector: receives the gradient, and contains the sum afterwards; shape (n,).
             weight: factor of this worker's gradient in the sum.
             step_timer: timer of the step, to which communication that the compute hides is added.
         """
         self.vector = vector
-        self.buckets = tuple(buckets)
+        self.buckets = overlap.gradient_buckets
+        self._order = overlap.exchange_order
         self._collective = collective
         self._step = step
         self._weight = weight
         self._step_timer = step_timer
-        self._ready = asyncio.Semaphore(0)
+        self._ready = [asyncio.Event() for _ in self.buckets]
+        self._reported_count = 0
         self._communication_s = 0.0
-        self._task = asyncio.create_task(self._sum_buckets())
+        self._ends_s = [0.0] * len(self.buckets)
+        self._task = asyncio.create_task(self._sum_parts())
 
     def report_bucket(self) -> None:
         """Report that the next bucket of the gradient is in `vector`."""
-        self._ready.release()
+        self._ready[self._reported_count].set()
+        self._reported_count += 1
+
+    @property
+    def exchange_ends_s(self) -> tuple[float, ...]:
+        """Time at which each bucket had been summed, by bucket, on the clock of the step timer."""
+        return tuple(self._ends_s)
 
     async def wait_for_sum(self) -> HostArray:
         """Wait until all buckets have been summed, and return the vector.
@@ -82,13 +91,16 @@ class BucketReduction:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _sum_buckets(self) -> None:
-        for number, bucket in enumerate(self.buckets):
-            await self._ready.acquire()
+    async def _sum_parts(self) -> None:
+        for number, part in enumerate(self._order):
+            await self._ready[part.bucket].wait()
             start_s = self._step_timer.clock.now()
-            entries = bucket.vector_range.view(self.vector)
-            entries *= entries.dtype.type(self._weight)
-            transport, node_names, rank, schedule, compressor = self._collective
-            message_step = self._step * len(self.buckets) + number
-            await all_reduce(transport, node_names, rank, schedule, message_step, entries, compressor)
-            self._communication_s += self._step_timer.clock.now() - start_s
+            await self._sum_part(self._step * len(self._order) + number, part)
+            self._ends_s[part.bucket] = self._step_timer.clock.now()
+            self._communication_s += self._ends_s[part.bucket] - start_s
+
+    async def _sum_part(self, message_step: int, part: BucketPart) -> None:
+        entries = part.vector_range.view(self.vector)
+        entries *= entries.dtype.type(self._weight)
+        transport, node_names, rank, schedule, compressor = self._collective
+        await all_reduce(transport, node_names, rank, schedule, message_step, entries, compressor)
