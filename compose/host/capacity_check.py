@@ -33,7 +33,7 @@ from compose.host.compute_speed import CpuTimeFunctions
 from services.cluster.events import LinkChange
 from services.collectives import TransferSchedule
 from services.plan import CommandPlan, NodePlan, Plan, PostSwitchPhasePlan, TrainingPlan
-from services.runtime.pacing import MAX_LATE_STEP_SHARE
+from services.runtime.pacing import FORWARD_SHARE, MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
@@ -403,10 +403,21 @@ def _worker_compute_times(
         return
     shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
     sizes = plan.data_order.share_sizes(0, shares)
+    compute_share = _real_compute_share(plan, training_phase)
     for node, samples in zip(plan.node_plans_of_role("worker"), sizes, strict=True):
         if node.throughput and samples and node.device != "cuda":
             cpu_s = step_cpu_times.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
-            yield WorkerComputeTimes(cpu_s, samples / node.throughput)
+            yield WorkerComputeTimes(cpu_s, compute_share * samples / node.throughput)
+
+
+def _real_compute_share(plan: TrainingPlan, training_phase: Plan | PostSwitchPhasePlan) -> float:
+    """Return the share of a step's declared compute time in which a worker does the real compute of the step.
+
+    The real compute is complete before the first bucket of the gradient is due.
+    """
+    if isinstance(training_phase, PostSwitchPhasePlan) or not plan.gradient_buckets:
+        return 1.0
+    return FORWARD_SHARE + (1 - FORWARD_SHARE) * plan.gradient_buckets[0].backward_share
 
 
 def _command_compute_times(plan: CommandPlan) -> Iterator[WorkerComputeTimes]:
@@ -425,9 +436,9 @@ def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step:
     """
     longest_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     piece_bytes = plan.step_cost_model.round_to_whole_entries(longest_bytes)
-    messages = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(
-        plan.worker_server_push_pairs
-    )
+    buckets = len(plan.gradient_buckets) if isinstance(plan, TrainingPlan) else 0
+    transfers = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) * (buckets or 1)
+    messages = transfers or 2 * len(plan.worker_server_push_pairs)
     pieces = ceil(bytes_per_step * plan.exchange_period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / plan.exchange_period)
 

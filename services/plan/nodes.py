@@ -110,6 +110,7 @@ def get_auto_collective_sizes(
     scenario: Scenario,
     node_plans: Sequence[NodePlan],
     array_sizes: tuple[int, ...],
+    array_flops: tuple[float, ...],
     vector_entry_bytes: float,
     cost_model: CostModel,
 ) -> NetworkAndModelSizes:
@@ -124,6 +125,7 @@ def get_auto_collective_sizes(
     return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
         array_sizes=array_sizes,
+        array_flops=array_flops,
         entry_bytes=vector_entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),
     )

@@ -37,6 +37,7 @@ from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy, CommandStrategy
 from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
+from services.strategies.overlap import GradientBucket
 
 
 class PostSwitchPhasePlan(FrozenRecord):
@@ -261,6 +262,14 @@ class TrainingPlan(Plan):
             epoch_order=self.order,
             part_sizes=self.part_sizes,
         )
+
+    @property
+    def gradient_buckets(self) -> tuple[GradientBucket, ...]:
+        """Buckets in which the first training phase exchanges gradients during the backward pass.
+
+        Empty if it exchanges gradients after the backward pass.
+        """
+        return self.strategy.training_phases().first.describe_worker_exchange().gradient_buckets
 
     @property
     def sample_budget(self) -> int:

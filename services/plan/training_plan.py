@@ -1,6 +1,6 @@
 """Planning of a trial that trains a model: all decisions that are possible before the trial starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
+from services.learning.layout import ParameterLayout
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
     ModelVector,
@@ -75,9 +76,18 @@ def make_training_plan(
     )
     cost = build_cost_model(nodes, network, vector, alpha_s / trial_dilation, lengths)
     site = get_auto_collective_sizes(
-        scenario, nodes, tuple(prod(shape) for _, shape in layout.arrays), vector.entry_bytes, cost
+        scenario,
+        nodes,
+        tuple(prod(shape) for _, shape in layout.arrays),
+        _flops_by_array(workload.model.forward_flops(task), layout),
+        vector.entry_bytes,
+        cost,
     )
-    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
+    worker_nodes = [node for node in nodes if node.role == "worker"]
+    first_step = plan_compute_times(worker_nodes, workload.data_order(workers, trial.seed), (1,) * workers, 0, 1)
+    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(
+        site, cost.model_copy(update={"step_compute_times": first_step})
+    )
     phases = strategy.training_phases()
     predictions = _predict_phases(phases, trial, nodes, cost, workload.data_order(workers, trial.seed))
     second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
@@ -100,6 +110,16 @@ def make_training_plan(
         **_prediction_fields(phases, cost, predictions, second_phase),
         **_event_fields(trial, predicted_s * EVENT_HORIZON_FACTOR),
     )
+
+
+def _flops_by_array(forward_flops: Mapping[str, float], layout: ParameterLayout) -> tuple[float, ...]:
+    """Return the operations of a forward pass by array, in the order of the parameter vector.
+
+    Return an empty tuple if they are not known by array.
+    """
+    if not forward_flops.keys() <= {name for name, _ in layout.arrays} or not sum(forward_flops.values()):
+        return ()
+    return tuple(forward_flops.get(name, 0.0) for name, _ in layout.arrays)
 
 
 def _declared_fields(trial: TrialSpec) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from services.runtime.clock import Clock
 LOG_LINE_PREFIX = ":::MLLOG "
 STEP_COLUMNS = (  # of `node_steps`: a row per training step of a worker
     *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
-    *("samples", "loss", "bytes_sent", "messages_sent", "staleness", "forward_s", "backward_s"),
+    *("samples", "loss", "bytes_sent", "messages_sent", "staleness", "forward_s", "backward_s", "hidden_s"),
 )
 COMMAND_STEP_COLUMNS = (*STEP_COLUMNS, "hidden_s")  # of `node_steps` of a user's command
 UPDATE_COLUMNS = (  # of `shard_updates` and `shard_drops`: a row per pushed gradient

@@ -1,21 +1,22 @@
 """All-reduce strategy: every worker receives the sum of all gradients and updates its own replica."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, inf
 from typing import Literal, Self
 
 from pydantic import Field
 
 from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, MIN_FLUID_MESSAGES_PER_VECTOR
-from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
+from services.collectives import AnyCollective, Collective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.base import RankPair
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
-from services.schema.arrays import Vector
+from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
@@ -35,7 +36,11 @@ from services.strategies.cost_model import (
     Flow,
     StepTimePrediction,
 )
+from services.strategies.overlap import AnyOverlap, BucketReduction, NoOverlap, Overlap
+from services.strategies.overlap.reduction import BucketCollective
+from services.strategies.overlap.timeline import end_of_next_forward_s
 
+NO_OVERLAP = NoOverlap()
 SHORT_VECTOR_BYTES = MIN_FLUID_MESSAGES_PER_VECTOR * MAX_FLUID_MESSAGE_BYTES  # its messages are shorter than others
 
 
@@ -49,6 +54,7 @@ class AllReduce(SinglePhaseStrategy):
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
+    overlap: AnyOverlap = Field(NO_OVERLAP, description="whether the exchange begins during the backward pass")
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.compress.aggregation != "partial_sums":
@@ -56,6 +62,11 @@ class AllReduce(SinglePhaseStrategy):
             yield KeyConflict((), f"{why}; compressor {self.compress.kind} compresses whole vectors")
         elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
+        if self.overlap != NO_OVERLAP and self._follows_arrays_of_model(scenario_sizes):
+            why = (
+                f"collective {self.collective.kind} cuts the whole vector into the arrays of the model, not its buckets"
+            )
+            yield KeyConflict(("overlap",), f"{why}; write overlap: {{kind: none}}, or choose another collective")
         if conflict := self.collective.find_model_conflict(scenario_sizes.array_sizes):
             key, why = conflict
             yield KeyConflict(("collective", key), why)
@@ -63,11 +74,20 @@ class AllReduce(SinglePhaseStrategy):
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
 
+    def _follows_arrays_of_model(self, scenario_sizes: ScenarioSizes) -> bool:
+        """Return whether the schedule of the collective is one for the arrays of the whole model."""
+        ranks = tuple(range(scenario_sizes.workers))
+        sizes = NetworkAndModelSizes(racks=(ranks,), array_sizes=scenario_sizes.array_sizes)
+        candidates = self.collective.list_auto_candidates(sizes)
+        return any(collective.plan_transfers(len(ranks)).chunk_sizes for collective in candidates)
+
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
         collectives = self.collective.list_auto_candidates(network_and_model_sizes)
-        candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
+        candidates = [
+            self._resolve_collective(collective, network_and_model_sizes, cost_model) for collective in collectives
+        ]
         if len(candidates) == 1:
             return candidates[0], {}
         exchange_s = [candidate.predict_step_time(cost_model).exchange_s for candidate in candidates]
@@ -75,20 +95,34 @@ class AllReduce(SinglePhaseStrategy):
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
+    def _resolve_collective(
+        self, collective: Collective, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
+    ) -> Self:
+        """Return this strategy with a concrete collective, and with the buckets of the model."""
+        strategy = self.model_copy(update={"collective": collective})
+        predict_exchange = partial(_predict_exchange_of_entries, strategy, cost_model)
+        return strategy.model_copy(update={"overlap": self.overlap.resolve(network_and_model_sizes, predict_exchange)})
+
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(compressor=self.compress)
+        return ExchangePattern(compressor=self.compress, gradient_buckets=self.overlap.gradient_buckets)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.collective.plan_transfers(worker_count)
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        sent = self.collective_schedule(worker_count).payload_bytes_by_rank(
-            worker_count, parameter_count, lambda size: self.compress.compressed_size_bytes(size, dtype)
-        )
-        return BytesPerStep(workers=sent)
+        schedule = self.collective_schedule(worker_count)
+        part_sizes = [part.vector_range.size for part in self.overlap.exchange_order] or [parameter_count]
+        sent_by_part = [
+            schedule.payload_bytes_by_rank(
+                worker_count, size, lambda entries: self.compress.compressed_size_bytes(entries, dtype)
+            )
+            for size in part_sizes
+        ]
+        return BytesPerStep(workers=tuple(map(sum, zip(*sent_by_part, strict=True))))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        return self.predict_averaging_step_time(cost_model, 1)
+        whole_vector = self.predict_averaging_step_time(cost_model, 1)
+        return self.overlap.predict_step_time(whole_vector, partial(_predict_exchange_of_entries, self, cost_model))
 
     def predict_averaging_step_time(self, cost_model: CostModel, steps_per_exchange: int) -> StepTimePrediction:
         """Return the step time on a cluster, predicted by the formula of the all-reduce algorithm.
@@ -162,7 +196,7 @@ class AllReduce(SinglePhaseStrategy):
         return self.collective.latency_hidden_by_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
-        return AllReduceWorker(worker_context, self.compress)
+        return AllReduceWorker(worker_context, self.compress, self.overlap)
 
 
 @dataclass(frozen=True)
@@ -173,6 +207,7 @@ class AllReduceWorker(WorkerAlgorithm):
     """
 
     compressor: Compressor
+    overlap: Overlap = NO_OVERLAP
 
     @property
     def sends_gradients_from_host(self) -> bool:
@@ -192,18 +227,50 @@ class AllReduceWorker(WorkerAlgorithm):
         replicated: OptimiserState = worker_state
         return replicated
 
+    def start_gradient_reduction(
+        self, step: int, vector: HostArray, sample_count: int, step_timer: StepTimer
+    ) -> BucketReduction | None:
+        if not self.overlap.gradient_buckets:
+            return None
+        context, weight = self.context, sample_count / self.context.batch_size(step)
+        collective = BucketCollective(
+            context.transport, context.workers, context.rank, context.schedule, self.compressor
+        )
+        return BucketReduction(collective, step, self.overlap, vector, weight, step_timer)
+
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: WorkerState, step_timer: StepTimer
     ) -> StepResult:
         context = self.context
         with step_timer.measure_phase("exchange"):
-            own = gradient.to_host(context.device)
-            mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
-            schedule, compressor = context.schedule, self.compressor
-            await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
+            if gradient.reduction is None:
+                mean = await self._sum_gradients(step, gradient)
+            else:
+                mean = await gradient.reduction.wait_for_sum()
         with step_timer.measure_phase("update"):
             mean_on_device, samples_before = context.device.to_device(mean), gradient.samples_before
-            return StepResult(*context.updater.update_params(params, mean_on_device, worker_state, samples_before))
+            updated = context.updater.update_params(params, mean_on_device, worker_state, samples_before)
+            return StepResult(*updated, end_of_next_forward_s=self._end_of_next_forward_s(gradient.reduction))
+
+    def _end_of_next_forward_s(self, reduction: BucketReduction | None) -> Callable[[float], float] | None:
+        """Return the function that gives the end of the next forward pass, if that pass begins during the exchange."""
+        if reduction is None or not self.overlap.begins_next_step_early:
+            return None
+        return partial(end_of_next_forward_s, reduction.buckets, reduction.exchange_ends_s)
+
+    async def _sum_gradients(self, step: int, gradient: Gradient) -> HostArray:
+        """Return the mean gradient over the samples of all workers."""
+        context = self.context
+        own = gradient.to_host(context.device)
+        mean: HostArray = own * own.dtype.type(gradient.samples / context.batch_size(step))
+        schedule, compressor = context.schedule, self.compressor
+        await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
+        return mean
+
+
+def _predict_exchange_of_entries(strategy: AllReduce, cost_model: CostModel, entries: int) -> StepTimePrediction:
+    """Return the predicted step in which a vector with a given number of entries is exchanged."""
+    return strategy.predict_averaging_step_time(cost_model.model_copy(update={"entries": entries}), 1)
 
 
 def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:

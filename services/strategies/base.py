@@ -24,6 +24,7 @@ from services.schema.arrays import HostArray, Vector
 from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.overlap import BucketReduction, GradientBucket
 
 if TYPE_CHECKING:
     from services.strategies.switching.switch import TrainingPhaseSwitch
@@ -69,6 +70,7 @@ class Gradient:
     samples: int  # in the share; 0 is possible in the last batch of an epoch
     samples_before: int  # of all workers, used before this step if all workers do the same number of steps
     host_mean: HostArray | None = None  # copy that was made during the backward pass; None: none was made
+    reduction: BucketReduction | None = None  # sum over all workers, which began during the backward pass
 
     def to_host(self, device: ComputeDevice) -> HostArray:
         """Return the mean gradient in host memory, without a copy if it is already there."""
@@ -107,6 +109,9 @@ class StepResult:
     samples: int = 0  # of all workers, in the parameters so far; 0: this worker does not know
     pending_samples: int | None = None  # of other workers, not in the parameters yet; None: this worker does not know
     eval_params: Vector | None = None  # the parameters to evaluate, where they differ from `params`
+    # Where layers begin the next forward pass when their own parameters are there: ends of the forward pass, given its
+    # duration in seconds. None: the forward pass begins after this step.
+    end_of_next_forward_s: Callable[[float], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +215,7 @@ class ExchangePattern:
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
 
 
 class SinglePhaseStrategy(Strategy):
@@ -308,6 +314,25 @@ class WorkerAlgorithm(ABC):
         """Return the optimiser's state if every worker has a complete copy of it.
 
         Return None if servers own the state.
+        """
+        return None
+
+    def start_gradient_reduction(
+        self,
+        step: int,  # noqa: ARG002 - most algorithms exchange after the backward pass
+        vector: HostArray,  # noqa: ARG002
+        sample_count: int,  # noqa: ARG002
+        step_timer: StepTimer,  # noqa: ARG002
+    ) -> BucketReduction | None:
+        """Begin to sum the gradient of a step over all workers, before the backward pass begins.
+
+        Return None if this algorithm exchanges nothing during the backward pass.
+
+        Args:
+            step: number of the step.
+            vector: receives the gradient over this worker's samples, in host memory.
+            sample_count: samples of this worker in the step.
+            step_timer: timer of the step.
         """
         return None
 

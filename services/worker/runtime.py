@@ -5,9 +5,13 @@ The loop ends when the sample budget is used or the run stops.
 
 import asyncio
 import hashlib
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
 
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
@@ -17,11 +21,11 @@ from services.plan import NodePlan, TrainingPlan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EvaluationPointReport, StopOrSwitchDecision
 from services.runtime.device import VectorPart
-from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
+from services.runtime.pacing import ComputeSpeedPacer, ReportBucket, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
 from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
-from services.strategies.base import WorkerState
+from services.strategies.overlap import BucketReduction
 from services.worker.strategy_switch import WorkerStrategySwitch
 
 WARM_UP_GRADIENTS = 3
@@ -136,11 +140,12 @@ class WorkerRuntime:
                 step, result = await self._switch_strategy(step, result)
             if not self._has_samples_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
-            result = await self._run_training_step(step, result.params, result.state, step_log)
+            result = await self._run_training_step(step, result, step_log)
             step += 1
             is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
             if is_over or evaluations.is_due_after(step):
                 decision = await self._report_evaluation_point(step, result)
+                result = replace(result, end_of_next_forward_s=None)  # the next step begins after the evaluation
                 if decision.stop_reason:
                     break
                 if decision.must_switch_strategy:
@@ -275,18 +280,19 @@ class WorkerRuntime:
         self.log.log_event("node_switch", value, step=step)
         return step, step_result
 
-    async def _run_training_step(
-        self, step: int, params: Vector, worker_state: WorkerState, step_log_batch: LogEventBatch
-    ) -> StepResult:
+    async def _run_training_step(self, step: int, previous: StepResult, step_log_batch: LogEventBatch) -> StepResult:
         """Run one training step, and log its seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
         traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = self._make_step_timer()
-        loss, gradient, computed = await self._compute_gradient(step, params, times)
+        loss, gradient, computed = await self._compute_gradient(step, previous, times)
         with without_divergence_warnings():
-            result = await self.current_algorithm.exchange_and_update(step, params, gradient, worker_state, times)
+            result = await self.current_algorithm.exchange_and_update(
+                step, previous.params, gradient, previous.state, times
+            )
+        _move_early_compute(times, computed.early_s)
         self.counters.add_loss(loss, gradient.samples)
         self.counters.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
@@ -308,6 +314,7 @@ class WorkerRuntime:
                 result.staleness,
                 _round_to_microseconds(computed.forward_s),
                 _round_to_microseconds(computed.backward_s),
+                _round_to_microseconds(seconds.get("hidden")),
             )
         )
         if self.plan.hash_every_step:
@@ -317,7 +324,7 @@ class WorkerRuntime:
         return result
 
     async def _compute_gradient(
-        self, step: int, params: Vector, step_timer: StepTimer
+        self, step: int, previous: StepResult, step_timer: StepTimer
     ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Gradient]]]:
         """Return the mean loss and gradient over this worker's share of a batch.
 
@@ -327,9 +334,30 @@ class WorkerRuntime:
             share = self._select_samples(step)
             x = self.algorithm_context.device.to_device(self.data.train_x[share])
             y = self.algorithm_context.device.to_device(self.data.train_y[share])
+        params = previous.params
+        host_vector = np.empty(params.shape, params.dtype)
+        reduction = self.current_algorithm.start_gradient_reduction(step, host_vector, len(share), step_timer)
         with step_timer.measure_phase("compute"):
-            computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(step, params, x, y))
+            if reduction is None:
+                computed = await self.pacer.run_paced(
+                    step, len(share), lambda: self._loss_and_gradient(step, params, x, y)
+                )
+            else:
+                computed = await self._compute_in_buckets(step, previous, x, y, reduction)
         return *computed.result, computed
+
+    async def _compute_in_buckets(
+        self, step: int, previous: StepResult, x: Array, y: Array, reduction: BucketReduction
+    ) -> TimedComputeResult[tuple[float, Gradient]]:
+        """Return what `_loss_and_gradient` returns, and report each bucket of the gradient when it is ready."""
+        shares = [bucket.backward_share for bucket in reduction.buckets]
+        compute = partial(self._loss_and_gradient_in_buckets, step, previous.params, x, y, reduction)
+        report, forward_end_s = reduction.report_bucket, previous.end_of_next_forward_s
+        try:
+            return await self.pacer.run_paced_in_buckets(step, len(x), compute, shares, report, forward_end_s)
+        except BaseException:
+            await reduction.cancel()
+            raise
 
     def _loss_and_gradient(self, step: int, params: Vector, x: Array, y: Array) -> tuple[float, Gradient]:
         device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
@@ -344,6 +372,23 @@ class WorkerRuntime:
                 loss, mean = model.loss_and_grad(task, params, x, y, randomness)
         device.synchronize()  # the deadline of a paced worker is read afterwards
         return loss, Gradient(mean, len(x), self._sample_count_before_step(step), host_mean)
+
+    def _loss_and_gradient_in_buckets(
+        self, step: int, params: Vector, x: Array, y: Array, reduction: BucketReduction, report_bucket: ReportBucket
+    ) -> tuple[float, Gradient]:
+        """Compute the gradient into the vector of the reduction, and call `report_bucket` after each bucket."""
+        device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
+        randomness = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank)
+        open_starts = deque(bucket.start for bucket in reduction.buckets)
+        with without_divergence_warnings():
+            loss, gradients = model.compute_gradients(task, params, x, y, randomness)
+            for vector_range, gradient in gradients:
+                vector_range.view(reduction.vector)[:] = device.to_host(gradient)
+                if open_starts and vector_range.start == open_starts[0]:
+                    open_starts.popleft()
+                    report_bucket()
+        samples_before = self._sample_count_before_step(step)
+        return loss, Gradient(reduction.vector, len(x), samples_before, reduction=reduction)
 
     def _make_step_timer(self) -> StepTimer:
         return StepTimer(self.clock, self.algorithm_context.device.synchronize)
@@ -374,6 +419,17 @@ class WorkerRuntime:
                 parameters_sha256=digest,
             )
         )
+
+
+def _move_early_compute(step_timer: StepTimer, early_s: float) -> None:
+    """Count compute that an emulated device did before the step, while the worker waited for the exchange before.
+
+    It counts as compute, and as much of the exchange as hidden.
+    """
+    moved_s = min(early_s, step_timer.seconds.get("exchange", 0.0))
+    if moved_s:
+        for phase, seconds in (("compute", moved_s), ("exchange", -moved_s), ("hidden", moved_s)):
+            step_timer.add_seconds(phase, seconds)
 
 
 def _round_to_microseconds(seconds: float | None) -> float | None:

@@ -21,6 +21,7 @@ from services.parameter_server.placement import ColocatedPlacement, PromotedWork
 from services.parameter_server.synchronisers import Asp, BackupWorkers, Bsp, Gba, Ssp
 from services.parameter_server.update_rules import ElasticAveragingRule, WorkerContribution, elastic_averaging_move
 from services.plan import COORDINATOR
+from services.schema.units import Bytes
 from services.strategies import (
     AllReduce,
     AnyStrategy,
@@ -34,11 +35,14 @@ from services.strategies import (
     TrainingStrategy,
 )
 from services.strategies.cost_model import CostModel
+from services.strategies.overlap import BucketOverlap, PriorityOverlap
 from services.strategies.switching.rules import AtStepRule
 
 EXAMPLES: list[Strategy] = [
     SingleWorker(),
     AllReduce(),
+    AllReduce(overlap=BucketOverlap(bucket_size=Bytes("100B"))),
+    AllReduce(overlap=PriorityOverlap(partition_size=Bytes("100B"))),
     ParameterServer(),
     ParameterServer(servers=3, synchrony=Bsp()),
     ParameterServer(synchrony=Asp()),

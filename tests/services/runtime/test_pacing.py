@@ -135,3 +135,31 @@ def test_a_deadline_is_missed_beyond_the_tolerance_of_timer_phase_and_step(
 ) -> None:
     """The error of a timer is a duration of the host's clock, whatever the dilation."""
     assert is_phase_deadline_missed(WallClock(dilation), late_s, phase_s, step_s) == missed
+
+
+def test_buckets_are_reported_when_the_emulated_device_has_computed_them(in_virtual_time: InVirtualTime) -> None:
+    """Exchanges begin as early as on the device, although the host computes the whole step at once."""
+    reports: list[float] = []
+
+    async def phase() -> TimedComputeResult[None]:
+        clock = ComputeTimeClock(0.01)
+        pacer = DeclaredSpeedPacer(clock, throughput=100.0, slot=0.0)
+        report = lambda: reports.append(clock.now())  # noqa: E731
+        return await pacer.run_paced_in_buckets(
+            0, 30, lambda report_computed: report_computed(), [0.5, 0.3, 0.2], report
+        )
+
+    phase_result = in_virtual_time(phase())
+
+    assert reports == pytest.approx([0.1 + 0.2 * share for share in (0.5, 0.8, 1.0)])
+    assert phase_result.late_s == pytest.approx(0.0, abs=1e-9)
+
+
+def test_bucket_that_the_host_computes_too_late_counts_as_lateness(in_virtual_time: InVirtualTime) -> None:
+    """The last bucket is in time, but the exchange of the first one has begun too late."""
+
+    async def phase() -> TimedComputeResult[None]:
+        pacer = DeclaredSpeedPacer(ComputeTimeClock(0.25), throughput=100.0, slot=0.0)
+        return await pacer.run_paced_in_buckets(0, 30, lambda _: None, [0.1, 0.9], lambda: None)
+
+    assert in_virtual_time(phase()).late_s == pytest.approx(0.25 - 0.12, abs=0.003)

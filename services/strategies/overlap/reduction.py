@@ -1,0 +1,106 @@
+"""Sum of a gradient over all workers, part by part, beside the backward pass that computes the gradient."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from services.collectives.base import TransferSchedule
+from services.collectives.execution.executor import all_reduce
+from services.compressors import Compressor
+from services.runtime.run_log import StepTimer
+from services.runtime.transport import Transport
+from services.schema.arrays import HostArray
+from services.strategies.overlap.base import BucketPart, Overlap
+
+
+class BucketCollective(NamedTuple):
+    """Collective that sums parts of the gradients of all workers."""
+
+    transport: Transport
+    node_names: Sequence[str]  # of all workers, by rank
+    rank: int
+    schedule: TransferSchedule
+    compressor: Compressor
+
+
+class BucketReduction:
+    """Weighted sum of one step's gradient over all workers, which begins before the backward pass ends.
+
+    The worker writes the gradient into `vector`, which is in host memory, and reports each bucket in turn. The parts
+    are summed one after another, in the order of the overlap.
+    """
+
+    def __init__(
+        self,
+        collective: BucketCollective,
+        step: int,
+        overlap: Overlap,
+        vector: HostArray,
+        weight: float,
+        step_timer: StepTimer,
+    ) -> None:
+        """Begin the sum of a gradient.
+
+        Args:
+            collective: sums a part over all workers.
+            step: training step of the gradient.
+            overlap: buckets of the gradient, and the order in which their parts are exchanged.
+            vector: receives the gradient, and contains the sum afterwards; shape (n,).
+            weight: factor of this worker's gradient in the sum.
+            step_timer: timer of the step, to which communication that the compute hides is added.
+        """
+        self.vector = vector
+        self.buckets = overlap.gradient_buckets
+        self._order = overlap.exchange_order
+        self._collective = collective
+        self._step = step
+        self._weight = weight
+        self._step_timer = step_timer
+        self._ready = [asyncio.Event() for _ in self.buckets]
+        self._reported_count = 0
+        self._communication_s = 0.0
+        self._ends_s = [0.0] * len(self.buckets)
+        self._task = asyncio.create_task(self._sum_parts())
+
+    def report_bucket(self) -> None:
+        """Report that the next bucket of the gradient is in `vector`."""
+        self._ready[self._reported_count].set()
+        self._reported_count += 1
+
+    @property
+    def exchange_ends_s(self) -> tuple[float, ...]:
+        """Time at which each bucket had been summed, by bucket, on the clock of the step timer."""
+        return tuple(self._ends_s)
+
+    async def wait_for_sum(self) -> HostArray:
+        """Wait until all buckets have been summed, and return the vector.
+
+        The part of the communication for which the worker does not wait here is added to the step timer.
+
+        Raises:
+            NetworkError: a message was not sent or received.
+        """
+        start_s = self._step_timer.clock.now()
+        await self._task
+        exposed_s = self._step_timer.clock.now() - start_s
+        self._step_timer.add_seconds("hidden", max(0.0, self._communication_s - exposed_s))
+        return self.vector
+
+    async def cancel(self) -> None:
+        """End the sum without a result."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _sum_parts(self) -> None:
+        for number, part in enumerate(self._order):
+            await self._ready[part.bucket].wait()
+            start_s = self._step_timer.clock.now()
+            await self._sum_part(self._step * len(self._order) + number, part)
+            self._ends_s[part.bucket] = self._step_timer.clock.now()
+            self._communication_s += self._ends_s[part.bucket] - start_s
+
+    async def _sum_part(self, message_step: int, part: BucketPart) -> None:
+        entries = part.vector_range.view(self.vector)
+        entries *= entries.dtype.type(self._weight)
+        transport, node_names, rank, schedule, compressor = self._collective
+        await all_reduce(transport, node_names, rank, schedule, message_step, entries, compressor)
