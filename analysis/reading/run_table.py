@@ -23,11 +23,11 @@ from analysis.reading.switch_record import StrategySwitchRecord, read_strategy_s
 from analysis.reading.trial_status import validate_trial_status
 from analysis.reading.waiting import separate_straggler_wait
 from services.learning.sample_pictures import SamplePictures, read_sample_pictures
-from services.runtime.run_log import COMMAND_STEP_COLUMNS, UPDATE_COLUMNS
+from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
 
 STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
 
-READ_STEP_COLUMNS = tuple(column for column in COMMAND_STEP_COLUMNS if column not in {"forward_s", "backward_s"})
+READ_STEP_COLUMNS = tuple(column for column in STEP_COLUMNS if column not in {"forward_s", "backward_s"})
 OPTIONAL_STEP_COLUMNS = {"epoch", "wait_s", "late_s", "messages_sent", "staleness", "hidden_s"}  # may be unknown
 REQUIRED_STEP_COLUMNS = tuple(column for column in READ_STEP_COLUMNS if column not in OPTIONAL_STEP_COLUMNS)
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")

@@ -9,7 +9,7 @@ from services.plan import CommandPlan
 from services.plan.command_prediction import payload_bytes_sent
 from services.runtime.clock import Clock
 from services.runtime.pacing import is_phase_deadline_missed
-from services.runtime.run_log import COMMAND_STEP_COLUMNS, LogEventBatch, RunLog
+from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog
 from services.scenario.step_profile import CollectiveCall
 
 LOGGED_COLLECTIVE_COLUMNS = ("step", *COLLECTIVE_COLUMNS)  # of `node_collectives`; times in virtual seconds
@@ -37,7 +37,7 @@ class CommandStepLog:
     def __post_init__(self) -> None:
         # Log lines and steps have one time axis, whose zero is not that of the clock.
         self._log_time_offset_s = self.clock.timestamp_ms() / 1e3 - self.clock.now()
-        self._step_rows = LogEventBatch(self.log, "node_steps", COMMAND_STEP_COLUMNS)
+        self._step_rows = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
         self._collective_rows = LogEventBatch(self.log, "node_collectives", LOGGED_COLLECTIVE_COLUMNS)
 
     def add_step(self, message: Mapping[str, Any], paced_compute_s: float | None) -> None:
@@ -72,7 +72,7 @@ class CommandStepLog:
             "samples": self.plan.workload.batch_per_worker,
             "bytes_sent": sent_bytes,
         }
-        self._step_rows.add_event([row.get(column) for column in COMMAND_STEP_COLUMNS])
+        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
         self.steps = message["number"] + 1
 
     def add_unmetered_step(self, end_s: float) -> None:
@@ -91,7 +91,7 @@ class CommandStepLog:
             "samples": self.plan.workload.batch_per_worker,
             "bytes_sent": 0.0,
         }
-        self._step_rows.add_event([row.get(column) for column in COMMAND_STEP_COLUMNS])
+        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
         self.steps += 1
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:

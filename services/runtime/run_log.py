@@ -14,11 +14,11 @@ from typing import Any
 from services.runtime.clock import Clock
 
 LOG_LINE_PREFIX = ":::MLLOG "
-STEP_COLUMNS = (  # of `node_steps`: a row per training step of a worker
+# Of `node_steps`: a row per training step of a worker. `hidden_s` is communication that overlaps with its compute.
+STEP_COLUMNS = (
     *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness", "forward_s", "backward_s", "hidden_s"),
 )
-COMMAND_STEP_COLUMNS = (*STEP_COLUMNS, "hidden_s")  # of `node_steps` of a user's command
 UPDATE_COLUMNS = (  # of `shard_updates` and `shard_drops`: a row per pushed gradient
     *("version", "worker", "push_step", "staleness", "samples", "time_s"),
 )

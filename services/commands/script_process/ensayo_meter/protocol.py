@@ -21,10 +21,10 @@ COMPUTE_S = "compute_s"  # of a reply: wall seconds of compute that the next ste
 # `exposed_s`: seconds in which the main thread waited for collectives; `hidden_s`: other seconds with one in flight.
 STEP_TIMES = ("begin_s", "backward_end_s", "update_begin_s", "end_s", "exposed_s", "hidden_s")
 
-# launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it ends, or
-# null if it was not yet complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those
-# of the start. is_gloo_fallback: gloo runs it in place of Ensayo. is_extra: it belongs to an evaluation, or the step has
-# it besides those of the step profile; it is not paced. For operation and bytes see `collective_sizes`.
+# launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it ends; null
+# if it was not complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those of the
+# start. is_gloo_fallback: gloo runs it in place of Ensayo. is_extra: it belongs to an evaluation, or the step has it
+# besides those of the step profile; it is not paced. For operation and bytes see `collective_sizes`.
 COLLECTIVE_COLUMNS = (
     "operation",
     "bytes",
