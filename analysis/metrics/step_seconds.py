@@ -94,8 +94,9 @@ def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
 def mean_hidden_communication_s(trial: TrialLogTables) -> float | None:
     """Return the mean seconds of a step in which a collective is in flight and the worker computes.
 
-    They are a part of the phase `compute`, over the steps of `step_phase_seconds`. They are only measured in users'
-    commands that use `torch.distributed`; return None for other trials.
+    They are a part of the phase `compute`, over the steps of `step_phase_seconds`. They are measured where a strategy
+    overlaps communication with compute, and in users' commands that use `torch.distributed`; return None for other
+    trials.
     """
     if trial.steps.empty:
         return None

@@ -1,4 +1,4 @@
-"""Table of a report on the communication of users' commands: how much of it the compute of a step hides."""
+"""Table of a report on communication: how much of it the compute of a step hides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from analysis.results.trial_result import TrialResult
 
 @dataclass(frozen=True)
 class CommunicationRow:
-    """Mean seconds per step of the command of one trial, over workers and steps."""
+    """Mean seconds per step of one trial, over workers and steps."""
 
     trial: str
     step_s: float
     compute_s: float  # the hidden communication included
-    hidden_s: float  # a collective is in flight, and the script does not wait for it
-    exposed_s: float  # the script waits for a collective
+    hidden_s: float  # a collective is in flight, and the worker does not wait for it
+    exposed_s: float  # the worker waits for a collective
 
     @property
     def hidden_share(self) -> float | None:
