@@ -16,6 +16,7 @@ from services.compressors.base import (
     Compressor,
     CompressorSeed,
     CompressorState,
+    bytes_to_payload,
     bytes_to_vector,
     payload_to_bytes,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "CompressorState",
     "Fp16",
     "IdentityCompressor",
+    "bytes_to_payload",
     "bytes_to_vector",
     "payload_to_bytes",
 ]

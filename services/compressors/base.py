@@ -30,7 +30,6 @@ class CompressorSeed(NamedTuple):
     sender: int = 0  # differs by node and range of the parameter vector
 
 
-
 @dataclass(frozen=True)
 class CompressedPayload:
     """A compressed vector, ready for the wire."""
@@ -101,10 +100,19 @@ def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
-    """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
+def bytes_to_payload(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> CompressedPayload:
+    """Return the payload, with arrays in host memory, that was sent as bytes.
+
+    The payload is that of a vector with `entry_count` entries of type `dtype`. Its arrays share the memory of
+    `wire_bytes`.
+    """
     formats = compressor.payload_dtypes_and_sizes(entry_count, dtype)
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)
     arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)
-    return np.asarray(compressor.decompress(CompressedPayload(arrays, entry_count)), dtype)
+    return CompressedPayload(arrays, entry_count)
+
+
+def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
+    """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
+    return np.asarray(compressor.decompress(bytes_to_payload(compressor, wire_bytes, entry_count, dtype)), dtype)
