@@ -29,6 +29,9 @@ class CommandStrategy(Strategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.process_group == "ensayo":
+            if self.compress.aggregation != "partial_sums":
+                why = f"compressor {self.compress.kind} needs a state for every summed tensor, which the process group"
+                yield KeyConflict(("compress",), f"{why} does not keep; use fp16 or identity")
             yield from self._all_reduce.find_scenario_conflicts(scenario_sizes)
             return
         for key, default in (("collective", Ring()), ("compress", IdentityCompressor())):
