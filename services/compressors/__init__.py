@@ -1,9 +1,16 @@
 """Compressors: number formats for vectors on the wire.
 
-identity    the vector unchanged
-fp16        half precision
+identity         the vector unchanged
+fp16, bf16       16-bit floating-point numbers
+int8             8-bit whole numbers with a scale per bucket
+qsgd, terngrad   few levels per bucket, unbiased
+one_bit, sign    one bit per entry
+top_k, random_k  few entries
+dgc              few entries of accumulated velocities
+error_feedback   another compressor, whose error is added to the next vector
 
-`AnyCompressor` is the registry: a scenario may name each member of this union by its `kind`.
+`encoding` has the steps that several compressors share. `AnyCompressor` is the registry: a scenario may name each
+member of this union by its `kind`. `without_residual` lists the members that error feedback may wrap.
 """
 
 from typing import Annotated, TypeAlias
@@ -20,20 +27,41 @@ from services.compressors.base import (
     bytes_to_vector,
     payload_to_bytes,
 )
+from services.compressors.bf16 import Bf16
+from services.compressors.dgc import Dgc
+from services.compressors.error_feedback import ErrorFeedback
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
+from services.compressors.int8 import Int8
+from services.compressors.one_bit import OneBit
+from services.compressors.qsgd import Qsgd
+from services.compressors.random_k import RandomK
+from services.compressors.sign import Sign
+from services.compressors.terngrad import TernGrad
+from services.compressors.top_k import TopK
+from services.compressors.without_residual import CompressorWithoutResidual
 
-AnyCompressor: TypeAlias = Annotated[IdentityCompressor | Fp16, Field(discriminator="kind")]
+AnyCompressor: TypeAlias = Annotated[CompressorWithoutResidual | Dgc | ErrorFeedback, Field(discriminator="kind")]
 
 __all__ = [
     "Aggregation",
     "AnyCompressor",
+    "Bf16",
     "CompressedPayload",
     "Compressor",
     "CompressorSeed",
     "CompressorState",
+    "Dgc",
+    "ErrorFeedback",
     "Fp16",
     "IdentityCompressor",
+    "Int8",
+    "OneBit",
+    "Qsgd",
+    "RandomK",
+    "Sign",
+    "TernGrad",
+    "TopK",
     "bytes_to_payload",
     "bytes_to_vector",
     "payload_to_bytes",

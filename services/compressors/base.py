@@ -18,7 +18,8 @@ CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors;
 ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
 # How a collective sums compressed vectors of all ranks:
 # partial_sums   every hop decompresses, adds and compresses again
-# payloads       payloads are added as they are, and the sum is decompressed once
+# payloads       values of payloads (floating-point arrays) are added as they are, and the sum is decompressed once;
+#                arrays of whole numbers are equal on all ranks
 # all_gather     every rank gets the payloads of all ranks, decompresses each and adds them
 Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather"]
 
@@ -57,6 +58,30 @@ class Compressor(ScenarioComponent):
         A compressor of partial sums has no state. One whose payloads are added has the same payload types and lengths,
         and encodes the same entries, on all ranks.
         """
+
+    @property
+    def keeps_residual(self) -> bool:
+        """Whether this compressor adds what it has not sent of a vector to the next vectors."""
+        return False
+
+    @property
+    def applies_momentum(self) -> bool:
+        """Whether this compressor adds momentum to gradients, so that the optimiser must not add momentum again."""
+        return False
+
+    def adapt_to_error_feedback(self) -> "Compressor":
+        """Return the compressor that error feedback uses in place of this one, for example without a factor.
+
+        By default, return this compressor.
+        """
+        return self
+
+    def explain_growing_residual(self) -> str | None:
+        """Return why residuals of error feedback would grow without limit around this compressor.
+
+        Return None if the error of a vector is smaller than the vector, so that residuals stay limited.
+        """
+        return None
 
     @abstractmethod
     def init_state(self, entry_count: int, seed: CompressorSeed) -> CompressorState:

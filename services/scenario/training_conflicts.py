@@ -52,6 +52,7 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             f"least {workers}, or fewer workers"
         )
         yield KeyConflict(("workload", "batch"), message)
+    yield from _find_double_momentum_conflicts(scenario)
     yield from _find_evaluation_frequency_conflicts(scenario)
     yield from _find_promoted_worker_conflicts(scenario)
     yield from _find_missing_throughput_conflicts(scenario)
@@ -61,6 +62,20 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_unused_gpu_conflicts(scenario)
     yield from _find_memory_conflicts(scenario)
     yield from _find_payload_conflicts(scenario)
+
+
+def _find_double_momentum_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every strategy whose compressor adds momentum to gradients before the optimiser does."""
+    optimiser = scenario.training_workload.optimiser
+    for label, strategy in scenario.strategies.items():
+        compressors = [phase.describe_worker_exchange().compressor for phase in strategy.training_phases()]
+        kinds = [compressor.kind for compressor in compressors if compressor.applies_momentum]
+        if kinds and optimiser.applies_momentum:
+            message = (
+                f"compressor {kinds[0]} adds momentum to gradients, and optimiser {optimiser.kind} would add momentum "
+                "again; write kind: sgd in workload.optimiser, or momentum: 0 in the compressor"
+            )
+            yield KeyConflict(("strategies", label), message)
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -66,6 +66,9 @@ class LocalSgd(SinglePhaseStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
+        if self.compress.applies_momentum:
+            why = f"compressor {self.compress.kind} adds momentum to gradients, but local_sgd exchanges parameters"
+            yield KeyConflict(("compress",), f"{why}; use error_feedback with top_k")
         steps = scenario_sizes.steps_between_evaluations
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)

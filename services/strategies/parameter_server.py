@@ -80,6 +80,19 @@ class ParameterServer(ServerBasedStrategy):
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.count_gradient_workers(worker_count)
 
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from super().find_scenario_conflicts(scenario_sizes)
+        yield from self._find_reply_conflicts()
+
+    def _find_reply_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if what a reply leaves out would be sent twice."""
+        if self.compress_replies.keeps_residual:
+            why = (
+                f"compressor {self.compress_replies.kind} adds a residual, but the difference to the parameters of the "
+                "worker already contains what earlier replies have left out"
+            )
+            yield KeyConflict(("compress_replies",), f"{why}; use a compressor without a residual, such as top_k")
+
     def find_pre_switch_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts that forbid this strategy as the first phase of a strategy switch."""
         is_synchronous = self.describe_worker_exchange().is_synchronous
@@ -97,6 +110,7 @@ class ParameterServer(ServerBasedStrategy):
         if reason := self._explain_unusable_after_switch(scenario_sizes.workers):
             yield KeyConflict((), reason)
         yield from self._find_shard_conflicts(scenario_sizes)
+        yield from self._find_reply_conflicts()
 
     def _explain_unusable_after_switch(self, worker_count: int) -> str | None:
         if reason := self.placement.explain_switch_conflict(worker_count, self.servers):

@@ -17,6 +17,7 @@ from replay.trial import replay_trial
 from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
+from services.compressors import ErrorFeedback, RandomK, TopK
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
@@ -54,6 +55,19 @@ def collective_pairs() -> Iterator[Strategy]:
     ]
     for first, second in zip(strategies[::2], [*strategies[1::2], strategies[0]], strict=False):
         yield StrategySwitch(before=first, after=second, when=AtStepRule(fraction=0.5))
+
+
+def sums_of_whole_vectors() -> Iterator[Strategy]:
+    """Return an all-reduce with each all-gather and with payloads that are added; their compressors keep residuals."""
+    sparse, drawn = ErrorFeedback(inner=TopK(ratio=0.1)), ErrorFeedback(inner=RandomK(ratio=0.1))
+    yield AllReduce(compress=drawn)
+    for gather in last_example_of_each_kind("all_gather"):
+        yield AllReduce(compress=sparse, gather=gather)
+
+
+def compressed_replies() -> Iterator[Strategy]:
+    """Return servers whose replies are sparse differences."""
+    yield ParameterServer(servers=2, compress_replies=TopK(ratio=0.1))
 
 
 def with_rendezvous(collective: ScenarioComponent) -> ScenarioComponent:
@@ -105,8 +119,15 @@ def with_longer_period(strategy: Strategy) -> Strategy:
     return strategy.model_copy(update={"period": 2}) if isinstance(strategy, LocalSgd | Easgd) else strategy
 
 
-ALL_STRATEGIES = [*collective_pairs(), *map(parameter_server_strategy, server_settings()), *other_strategies()]
+ALL_STRATEGIES = [
+    *collective_pairs(),
+    *sums_of_whole_vectors(),
+    *compressed_replies(),
+    *map(parameter_server_strategy, server_settings()),
+    *other_strategies(),
+]
 FAST_STRATEGIES = [
+    *list(sums_of_whole_vectors())[:2],
     parameter_server_strategy(next(server_settings())),
     *{strategy.kind: strategy for strategy in other_strategies()}.values(),
 ]
@@ -120,7 +141,7 @@ def component_kinds(component: ScenarioComponent) -> Iterator[str]:
             yield from component_kinds(part)
 
 
-@pytest.mark.parametrize("family", ["strategy", "collective", *SERVER_FAMILIES.values()])
+@pytest.mark.parametrize("family", ["strategy", "collective", "all_gather", *SERVER_FAMILIES.values()])
 def test_the_trials_include_every_member(family: str) -> None:
     """A member that joins its family's table joins these trials automatically."""
     included_kinds = {kind for strategy in ALL_STRATEGIES for kind in component_kinds(strategy)}

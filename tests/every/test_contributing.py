@@ -14,7 +14,7 @@ NEW_FILE = re.compile(r"^(?:.*\b)?[Cc]reate `([^`]+)`", re.MULTILINE)
 CHANGED_FILE = re.compile(r"`([^`]+\.(?:py|md))`")
 # Part of CONTRIBUTING.md -> text in the identifiers of the tests that execute its code.
 TEST_ID_BY_PART = {
-    "compressor": "Bf16",
+    "compressor": "Fp24",
     "collective": "Chain",
     "strategy": "Majority",
     "law": "SquareRoot",
@@ -85,7 +85,7 @@ def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -
 @pytest.mark.slow
 def test_scenario_with_the_parts_of_the_page_is_valid(extended: Path) -> None:
     """A scenario can name a registered kind."""
-    strategies = {"ring": "{kind: majority_vote}", "ring_fp16": "{kind: all_reduce, compress: {kind: bf16}}"}
+    strategies = {"ring": "{kind: majority_vote}", "ring_fp16": "{kind: all_reduce, compress: {kind: fp24}}"}
     chain = {"ring": "{kind: all_reduce, collective: {kind: chain}}"}
 
     for labels in (strategies, chain):

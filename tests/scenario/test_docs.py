@@ -17,6 +17,7 @@ from services.cluster.device_profiles import PEAK_FLOP_PER_S, RELATIVE_THROUGHPU
 from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
+from services.compressors import AnyCompressor
 from services.learning.datasets.files import AnyFileDataset
 from services.learning.optimisers import AnyOptimiser
 from services.learning.partitions import AnyPartition
@@ -66,6 +67,29 @@ def test_the_collectives_page_has_a_row_for_every_collective(pytestconfig: pytes
         if collective is not AutoCollective
     }
     assert [collective for collective, closed_form in closed_forms.items() if closed_form not in page] == []
+
+
+def test_the_compression_page_has_a_row_for_every_compressor(pytestconfig: pytest.Config) -> None:
+    """A user who chooses a compressor must see all of them, each with its error."""
+    page = (pytestconfig.rootpath / "docs" / "compression.md").read_text()
+    kinds = [member.model_fields["kind"].default for member in get_args(get_args(AnyCompressor)[0])]
+
+    assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []
+
+
+def test_the_example_of_the_compression_page_makes_a_plan(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """A user who copies the example must get no error, and fewer bytes with each strategy."""
+    page = (pytestconfig.rootpath / "docs" / "compression.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "documented.yaml"
+    file.write_text(
+        yaml.safe_dump(parse_yaml(BASE, "base").data | {"baseline": False} | yaml.safe_load(example), sort_keys=False)
+    )
+
+    plans = [make_plan(trial, "run", "docker", DummyAddresses()) for trial in load_scenario(file).trials()]
+
+    pushed = [plan.bytes_per_step["worker-0"] for plan in plans]
+    assert pushed == sorted(set(pushed), reverse=True)
 
 
 def test_the_optimisation_page_has_a_row_for_every_optimiser_and_schedule(pytestconfig: pytest.Config) -> None:

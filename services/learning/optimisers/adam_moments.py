@@ -28,6 +28,10 @@ class AdamMoments(Optimiser):
     beta2: float = Field(default=0.999, ge=0, lt=1, description="decay β₂ of the mean squared gradient")
     epsilon: float = Field(default=1e-8, gt=0, description="ε, which keeps the divisor above zero")
 
+    @property
+    def applies_momentum(self) -> bool:
+        return self.beta1 > 0
+
     def init_state(self, params: Vector) -> OptimiserState:
         zeros = array_namespace(params).zeros_like(params)
         return OptimiserState(0, (zeros, zeros))

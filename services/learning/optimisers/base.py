@@ -41,6 +41,11 @@ class Optimiser(ScenarioComponent):
         bits as in an update of the whole vector. So each parameter server can update its own range.
         """
 
+    @property
+    @abstractmethod
+    def applies_momentum(self) -> bool:
+        """Whether an update also contains earlier gradients, by a velocity or a running mean."""
+
     @abstractmethod
     def init_state(self, params: Vector) -> OptimiserState:
         """Return the optimiser's state before the first update of `params`."""

@@ -25,6 +25,10 @@ class Lars(LayerWiseOptimiser):
     momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum μ")
     trust_coefficient: float = Field(default=0.001, gt=0, description="trust coefficient τ: share of an array's norm")
 
+    @property
+    def applies_momentum(self) -> bool:
+        return self.momentum > 0
+
     def init_state(self, params: Vector) -> OptimiserState:
         return OptimiserState(0, (array_namespace(params).zeros_like(params),))
 

@@ -22,6 +22,10 @@ class Momentum(ElementWiseOptimiser):
     momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum μ")
     nesterov: bool = Field(default=False, description="whether to use Nesterov's form")
 
+    @property
+    def applies_momentum(self) -> bool:
+        return self.momentum > 0
+
     def init_state(self, params: Vector) -> OptimiserState:
         return OptimiserState(0, (array_namespace(params).zeros_like(params),))
 

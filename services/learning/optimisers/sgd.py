@@ -15,6 +15,10 @@ class Sgd(ElementWiseOptimiser):
 
     kind: Literal["sgd"] = "sgd"
 
+    @property
+    def applies_momentum(self) -> bool:
+        return False
+
     def init_state(self, params: Vector) -> OptimiserState:  # noqa: ARG002 - it has no slots
         return OptimiserState(0, ())
 
