@@ -39,7 +39,7 @@ SERVER_FAMILIES = {  # families of a parameter server, by key
 def examples(family: str) -> list[Any]:
     """Return the examples in a family's table, which every new member has to join."""
     table = runpy.run_path(str(TABLES_FOLDER / f"test_every_{family}.py"))["EXAMPLES"]
-    return [row[0] if isinstance(row, tuple) else row for row in table]
+    return [row[0] if isinstance(row, tuple) else getattr(row, family, row) for row in table]
 
 
 def last_example_of_each_kind(family: str) -> list[Any]:

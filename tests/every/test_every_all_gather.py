@@ -85,7 +85,7 @@ def cost_of(ranks: int, payload_bytes: int, bytes_per_s: float, network: Network
 
 
 def gathering_strategy(gather: AllGather) -> AllReduce:
-    """Return an all-reduce that gathers uncompressed vectors."""
+    """Return an all-reduce of uncompressed vectors with an all-gather."""
     return AllReduce().model_copy(update={"compress": GatheredIdentity(), "gather": gather})
 
 

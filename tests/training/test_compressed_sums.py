@@ -26,10 +26,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:Use
 Simulate = Callable[..., Any]
 RING = {"kind": "all_reduce"}
 SGD = {"kind": "sgd", "rate": 0.05}
-GATHERS: list[AllGather] = [RingAllGather(), TreeAllGather(), DirectAllGather()]
+ALL_GATHER_EXAMPLES: list[AllGather] = [RingAllGather(), TreeAllGather(), DirectAllGather()]
 STRATEGIES = [RING, {"kind": "local_sgd", "period": 7}]
 
-every_gather = pytest.mark.parametrize("gather", GATHERS, ids=attrgetter("kind"))
+every_gather = pytest.mark.parametrize("gather", ALL_GATHER_EXAMPLES, ids=attrgetter("kind"))
 every_worker_count = pytest.mark.parametrize("workers", range(1, 9))
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy["kind"])
 stateful = pytest.mark.parametrize("compressor", [LargestEntries(), DrawnEntries()], ids=attrgetter("kind"))

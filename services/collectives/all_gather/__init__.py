@@ -1,4 +1,4 @@
-"""All-gathers, after which every rank has the payloads of all ranks. Each is a schedule of transfers between ranks.
+"""All-gather algorithms, after which every rank has the payloads of all ranks: schedules of transfers between ranks.
 
 `AnyAllGather` lists all of them. The executor of all-reduces runs their schedules.
 """

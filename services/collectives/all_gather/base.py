@@ -1,4 +1,4 @@
-"""Base class of all-gathers: a schedule of transfers between ranks, and a closed form of its run time."""
+"""Base class of all-gather algorithms: a schedule of transfers between ranks, and a closed form of its run time."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
