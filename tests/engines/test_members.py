@@ -17,10 +17,11 @@ from replay.trial import replay_trial
 from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
-from services.compressors import ErrorFeedback, RandomK, TopK
+from services.compressors import Compressor, ErrorFeedback, RandomK, TopK
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
+from services.strategies.base import ExchangePattern
 from services.strategies.switching.rules import AtStepRule, PlateauRule
 
 RunTrial: TypeAlias = Callable[..., Any]
@@ -81,9 +82,21 @@ def server_settings() -> Iterator[dict[str, ScenarioComponent]]:
     Staleness weights advance by two: otherwise those with an effect would meet synchronisers without stale gradients.
     """
     members_by_key = {key: last_example_of_each_kind(family) for key, family in SERVER_FAMILIES.items()}
+    members_by_key["compress"] = [each for each in members_by_key["compress"] if not has_state(each)]
     for trial_index in range(max(map(len, members_by_key.values()))):
         member_indices = {key: 2 * (trial_index + 1) if key == "staleness" else trial_index for key in members_by_key}
         yield {key: members[member_indices[key] % len(members)] for key, members in members_by_key.items()}
+
+
+def has_state(compressor: Compressor) -> bool:
+    """Return whether a compressor keeps a state, so that a replay cannot follow it."""
+    return ExchangePattern(compressor=compressor).has_compressor_state
+
+
+def compressors_with_a_state() -> Iterator[Strategy]:
+    """Return synchronous servers, which need no replay, with each compressor that keeps a state."""
+    for compressor in filter(has_state, last_example_of_each_kind("compressor")):
+        yield ParameterServer(servers=2, compress=compressor)
 
 
 def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
@@ -123,6 +136,7 @@ ALL_STRATEGIES = [
     *collective_pairs(),
     *sums_of_whole_vectors(),
     *compressed_replies(),
+    *compressors_with_a_state(),
     *map(parameter_server_strategy, server_settings()),
     *other_strategies(),
 ]
@@ -158,7 +172,7 @@ def test_the_trials_include_every_member(family: str) -> None:
 def test_every_part_of_a_server_changes_the_result_of_a_trial(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
     """Otherwise a trial would prove nothing: with ages of zero, without a straggler, or with exact numbers."""
     default_part = examples(SERVER_FAMILIES[key])[0]
-    kinds_without_effect = {example.kind for example in examples(SERVER_FAMILIES[key])} - {default_part.kind}
+    kinds_without_effect = {settings[key].kind for settings in server_settings()} - {default_part.kind}
     for trial_index, settings in enumerate(server_settings()):
         if settings[key].kind in kinds_without_effect:
             digests = [
