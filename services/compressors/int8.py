@@ -30,19 +30,21 @@ class Int8(Compressor):
     def aggregation(self) -> Aggregation:
         return "all_gather"
 
-    def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
-        return VectorRandomness(seed)
+    def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness | None:  # noqa: ARG002 - the same for any length
+        return VectorRandomness(seed) if self.rounding == "stochastic" else None
 
-    def compress(self, vector: Vector, state: VectorRandomness) -> tuple[CompressedPayload, VectorRandomness]:
+    def compress(
+        self, vector: Vector, state: VectorRandomness | None
+    ) -> tuple[CompressedPayload, VectorRandomness | None]:
         xp = array_namespace(vector)
         steps, levels = xp.empty(count_buckets(vector.size, self.bucket), "float32"), xp.empty(vector.size, "int8")
-        generator = state.create_generator(vector) if self.rounding == "stochastic" else None
+        generator = None if state is None else state.create_generator(vector)
         with without_divergence_warnings():
             for block, block_steps, block_levels in iterate_levels(
                 vector, self.bucket, find_largest_magnitudes, MAX_LEVEL, generator
             ):
                 steps[block.buckets], levels[block.entries] = block_steps, block_levels
-        return CompressedPayload((steps, levels), vector.size), state.advance()
+        return CompressedPayload((steps, levels), vector.size), None if state is None else state.advance()
 
     def decompress(self, payload: CompressedPayload) -> Vector:
         steps, levels = payload.arrays

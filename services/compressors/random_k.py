@@ -1,6 +1,5 @@
 """Random-k: entries at random positions that all workers share."""
 
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -63,7 +62,6 @@ class RandomK(Compressor):
         return (("uint64", 1), (dtype, count_kept_entries(self.ratio, entry_count)))
 
 
-@lru_cache(maxsize=1)  # workers of one process, and error feedback, draw the same positions one after another
 def _draw_positions(seed: int, entry_count: int, count: int) -> HostArray:
     """Return `count` different positions. NumPy draws them on all devices, so every node gets the same positions."""
     positions: HostArray = np.random.default_rng(seed).choice(entry_count, count, replace=False, shuffle=False)
