@@ -12,7 +12,7 @@ from whole_vector_compressors import DrawnEntries, GatheredIdentity, LargestEntr
 from services.collectives.all_gather import AllGather, DirectAllGather, RingAllGather, TreeAllGather
 from services.collectives.base import TransferSchedule
 from services.collectives.execution.executor import GroupMember
-from services.compressors import Compressor, CompressorSeed
+from services.compressors import Compressor, CompressorSeed, Dgc, ErrorFeedback, Int8, OneBit, RandomK
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector
 from services.schema.errors import ProtocolError, first_error_in_group
@@ -25,6 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:Use
 
 Simulate = Callable[..., Any]
 RING = {"kind": "all_reduce"}
+ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
+HALF_RING = RING | {"compress": {"kind": "fp16"}}
 SGD = {"kind": "sgd", "rate": 0.05}
 ALL_GATHER_EXAMPLES: list[AllGather] = [RingAllGather(), TreeAllGather(), DirectAllGather()]
 STRATEGIES = [RING, {"kind": "local_sgd", "period": 7}]
@@ -62,7 +64,14 @@ def replica_digests(trial: Any) -> dict[int, set[str]]:
     return {step: {event["value"] for event in events} for step, events in by_step}
 
 
-@pytest.mark.parametrize("compressor", [LargestEntries(), DrawnEntries(), GatheredIdentity()], ids=attrgetter("kind"))
+REGISTERED = [Dgc(ratio=0.1), ErrorFeedback(inner=RandomK(ratio=0.1)), Int8(bucket=16), OneBit(bucket=16)]
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    [LargestEntries(), DrawnEntries(), GatheredIdentity(), *REGISTERED],
+    ids=attrgetter("kind"),
+)
 @every_gather
 @every_worker_count
 def test_replicas_are_bitwise_equal_after_every_step(
@@ -268,3 +277,33 @@ def test_workers_that_encode_different_entries_end_the_trial(simulate_whole: Sim
     error = first_error_in_group(raised.value)
     assert isinstance(error, ProtocolError)
     assert "compresses other entries than another rank" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("compressor", "has_state"),
+    [
+        ({"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}}, True),
+        ({"kind": "top_k", "ratio": 0.1}, False),
+        ({"kind": "identity"}, False),
+    ],
+    ids=["residual", "without", "identity"],
+)
+@pytest.mark.parametrize("after", ["parameter_server", "all_reduce"])
+def test_switch_drops_residuals_and_the_plan_records_it(
+    simulate: Simulate, compressor: dict[str, Any], has_state: bool, after: str
+) -> None:
+    """A residual belongs to the ranges of one phase. All nodes have the same parameters at the switch nevertheless."""
+    strategy = {
+        "kind": "strategy_switch",
+        "before": RING | {"compress": compressor},
+        "after": {"parameter_server": ASP | {"compress": compressor}, "all_reduce": HALF_RING}[after],
+        "when": {"kind": "at", "step": 7},
+    }
+
+    trial = simulate(strategy, 3, optimiser=SGD)
+
+    assert trial.plan.second_phase.drops_compressor_state == has_state
+    (committed,) = trial.events("coordinator", "switch_committed")
+    assert committed["value"]["step"] == 7
+    switches = [trial.value(f"worker-{rank}", "node_switch")["verb"] for rank in range(3)]
+    assert switches == ["commit"] * 3
