@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis.report.wording import describe_payload, format_bytes
+from analysis.report.wording import describe_compressed_traffic, describe_payload, format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
 from compose.scenario_files.problems import SkippedScenarioError
 from ensayo.terminal_text import format_duration, format_step_time, trial_title
@@ -80,6 +80,16 @@ def _format_ranks(ranks: Sequence[int]) -> str:
 def payload_lines(plans: Sequence[Plan]) -> Iterable[str]:
     """Yield one line for each declared payload of the trials."""
     return dict.fromkeys(describe_payload(plan.payload) for plan in plans if plan.payload)
+
+
+def compressed_traffic_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield one line for each strategy and number of workers whose all-reduce is compressed, on its traffic."""
+    return dict.fromkeys(
+        describe_compressed_traffic(f"{plan.label}{suffix}", plan.workers, phase.compressed_traffic_ratio)
+        for plan in plans
+        for phase, suffix in ((plan, ""), (plan.second_phase, " after the switch"))
+        if phase is not None and phase.compressed_traffic_ratio is not None
+    )
 
 
 def _plan_table_row(plan: Plan) -> Iterable[str]:

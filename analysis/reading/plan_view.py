@@ -68,6 +68,7 @@ class PlanAfterStrategySwitch(PlanJsonSection):
     latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
     model_transfer_bytes: dict[str, int] = {}
     optimiser: dict[str, Any] = {}  # with the learning rate of this phase
+    compressed_traffic_ratio: float | None = None  # as in TrialPlan
 
     @property
     def new_server_names(self) -> tuple[str, ...]:
@@ -141,6 +142,9 @@ class TrialPlan(PlanJsonSection):
     # number of workers that saturate the servers' links in asynchronous training
     saturation_workers: float | None = None
     second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
+    # Bytes that all workers send in an exchange, divided by those of a ring all-reduce without compression; None
+    # without a compressor or without a collective.
+    compressed_traffic_ratio: float | None = None
     vector_bytes: int = 0  # of the parameter vector on the wire
     payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured

@@ -19,6 +19,7 @@ from analysis.report.fastest import format_missed_repeats, is_too_close
 from analysis.report.tables.reference_table import reference_warning
 from analysis.report.wording import (
     capitalise_first_letter,
+    describe_compressed_traffic,
     format_interval,
     format_number,
     format_worker_count,
@@ -78,10 +79,17 @@ def summary_sentences(summary: RunSummary) -> list[str]:
         *list(filter(None, winners))[:MAX_WINNER_SENTENCES],
         _fast_convergence_warning(summary),
         reference_warning(summary),
+        *_describe_useless_compression(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]
     return [capitalise_first_letter(sentence) for sentence in sentences if sentence]
+
+
+def _describe_useless_compression(summary: RunSummary) -> list[str]:
+    """Return sentences on strategies whose compressed all-reduce saves no bytes, compared with an uncompressed ring."""
+    useless = [traffic for traffic in summary.compressed_traffic if traffic.ratio >= 1]
+    return [describe_compressed_traffic(traffic.strategy, traffic.workers, traffic.ratio) for traffic in useless]
 
 
 def find_fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestStrategy]:

@@ -84,6 +84,16 @@ def describe_payload(payload: PlannedPayload) -> str:
     )
 
 
+def describe_compressed_traffic(strategy: str, worker_count: int, traffic_ratio: float) -> str:
+    """Return how many bytes a compressed all-reduce sends, and whether compression saves any.
+
+    `traffic_ratio` is the number of bytes divided by that of a ring all-reduce without compression.
+    """
+    bytes_sent = f"{format_number(traffic_ratio)} times the bytes of a ring all-reduce without compression"
+    text = f"{strategy} on {format_worker_count(worker_count)} sends {bytes_sent}"
+    return f"{text}, so compression does not pay" if traffic_ratio >= 1 else text
+
+
 def format_trial_names(trial_names: Sequence[str], trial_count: int) -> str:
     """Return the names of some of the `trial_count` trials of a run, for a cell of a table.
 

@@ -1,7 +1,7 @@
 """Summary of a run: all numbers that summary.json contains (schema: summary.schema.json)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,15 @@ class SkippedTrial:
 
 
 @dataclass(frozen=True)
+class CompressedTraffic:
+    """Traffic of a strategy whose all-reduce is compressed."""
+
+    strategy: str  # with " after the switch" for the second phase of a strategy that switches
+    workers: int
+    ratio: float  # bytes of an exchange, divided by those of a ring all-reduce without compression
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """All results of a run.
 
@@ -70,6 +79,7 @@ class RunSummary:
     claims: list[RunClaim] = field(
         default_factory=list
     )  # of the study that the scenario names, checked with the curves
+    compressed_traffic: list[CompressedTraffic] = field(default_factory=list)  # by strategy and number of workers
 
     @property
     def trial_groups(self) -> tuple[TrialGroup, ...]:
@@ -164,7 +174,16 @@ def build_run_summary(
         )
         if study
         else [],
+        compressed_traffic=list(dict.fromkeys(_list_compressed_traffic(run_tables))),
     )
+
+
+def _list_compressed_traffic(run_tables: RunLogTables) -> Iterator[CompressedTraffic]:
+    """Yield the traffic of each training phase in which an all-reduce is compressed."""
+    for plan in (trial.plan for trial in run_tables.trials):
+        for phase, suffix in ((plan, ""), (plan.second_phase, " after the switch")):
+            if phase is not None and phase.compressed_traffic_ratio is not None:
+                yield CompressedTraffic(f"{plan.label}{suffix}", plan.workers, phase.compressed_traffic_ratio)
 
 
 def _read_skipped_trial(record: Mapping[str, Any]) -> SkippedTrial:

@@ -23,6 +23,7 @@ from services.compressors.base import (
     Compressor,
     CompressorSeed,
     CompressorState,
+    bytes_to_payload,
     bytes_to_vector,
     payload_to_bytes,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "Sign",
     "TernGrad",
     "TopK",
+    "bytes_to_payload",
     "bytes_to_vector",
     "payload_to_bytes",
 ]

@@ -60,6 +60,11 @@ class Compressor(ScenarioComponent):
         """
 
     @property
+    def keeps_residual(self) -> bool:
+        """Whether this compressor adds what it has not sent of a vector to the next vectors."""
+        return False
+
+    @property
     def applies_momentum(self) -> bool:
         """Whether this compressor adds momentum to gradients, so that the optimiser must not add momentum again."""
         return False
@@ -120,10 +125,19 @@ def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
-    """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
+def bytes_to_payload(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> CompressedPayload:
+    """Return the payload, with arrays in host memory, that was sent as bytes.
+
+    The payload is that of a vector with `entry_count` entries of type `dtype`. Its arrays share the memory of
+    `wire_bytes`.
+    """
     formats = compressor.payload_dtypes_and_sizes(entry_count, dtype)
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)
     arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)
-    return np.asarray(compressor.decompress(CompressedPayload(arrays, entry_count)), dtype)
+    return CompressedPayload(arrays, entry_count)
+
+
+def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
+    """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
+    return np.asarray(compressor.decompress(bytes_to_payload(compressor, wire_bytes, entry_count, dtype)), dtype)

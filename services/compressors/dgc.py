@@ -50,6 +50,10 @@ class Dgc(Compressor):
     )
 
     @property
+    def keeps_residual(self) -> bool:
+        return True
+
+    @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
 

@@ -43,6 +43,10 @@ class ErrorFeedback(Compressor):
         return self
 
     @property
+    def keeps_residual(self) -> bool:
+        return True
+
+    @property
     def aggregation(self) -> Aggregation:
         """The aggregation of the inner compressor, but never partial sums: one residual belongs to one whole vector."""
         inner = self.inner.aggregation

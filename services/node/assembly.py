@@ -15,6 +15,7 @@ import numpy as np
 
 from services.cluster.events import WorkerPause
 from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.compressors import CompressorSeed
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
@@ -331,6 +332,7 @@ def make_shard_server(
     if algorithm is None:
         raise ProtocolError(f"training phase {phase_strategy.kind} has no servers")
     is_synchronous = phase_strategy.describe_worker_exchange().is_synchronous
+    shard_number = plan.shard_owners.index(node.name)
     return ServerRuntime(
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
@@ -350,10 +352,12 @@ def make_shard_server(
         ),
         transport=transport,
         clock=services.clock,
-        shard_number=plan.shard_owners.index(node.name),
+        shard_number=shard_number,
         update_log=LogEventBatch(services.log, "shard_updates", UPDATE_COLUMNS),
         drop_log=LogEventBatch(services.log, "shard_drops", UPDATE_COLUMNS),
         busy_time=services.update_time,
+        reply_compressor=algorithm.reply_compressor,
+        reply_seed=CompressorSeed(plan.seed, plan.workers * len(plan.shards) + shard_number),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from services.compressors import Compressor
+from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.placement import AnyPlacement, NodeT
@@ -16,6 +16,7 @@ from services.parameter_server.synchronisers import AnySynchroniser
 from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
 
+IDENTITY_COMPRESSOR = IdentityCompressor()
 # From the updater, the parameters of the shard, and the number of workers.
 UpdateRuleFactory: TypeAlias = Callable[[ParameterUpdater, HostArray, int], UpdateRule]
 
@@ -32,8 +33,9 @@ class ServerAlgorithm:
     placement: AnyPlacement
     synchroniser: AnySynchroniser
     staleness_weighting: AnyStalenessWeighting  # of pushed vectors
-    compressor: Compressor  # of pushed vectors; replies are not compressed
+    compressor: Compressor  # of pushed vectors
     make_update_rule: UpdateRuleFactory
+    reply_compressor: Compressor = IDENTITY_COMPRESSOR  # others than identity get differences of parameters
 
     @property
     def dedicated_server_count(self) -> int:

@@ -56,6 +56,9 @@ class PostSwitchPhasePlan(FrozenRecord):
     worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
     model_transfer_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
+    compressed_traffic_ratio: float | None = None  # as in `Plan`
+    # Whether the compressor of the first phase has a state, such as residuals, which the switch drops.
+    drops_compressor_state: bool = False
 
 
 class Plan(FrozenRecord, ABC):
@@ -109,6 +112,9 @@ class Plan(FrozenRecord, ABC):
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
+    # Bytes that all workers send in an exchange, divided by those of a ring all-reduce without compression; None
+    # without a compressor or without a collective.
+    compressed_traffic_ratio: float | None = None
     predicted_s: float = 0.0  # virtual seconds of the whole budget, without start and evaluation
     # Reason why no closed form describes the training time, so that `predicted_s` is an estimate and is not compared
     # with measurements; empty if one does.

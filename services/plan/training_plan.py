@@ -10,6 +10,7 @@ from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
 from services.learning.layout import ParameterLayout
+from services.plan.compressed_traffic import compressed_traffic_ratio
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
     ModelVector,
@@ -186,6 +187,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "exchange_period": traits.exchange_period,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
+        "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),
     }
 
 
@@ -302,6 +304,8 @@ def _plan_post_switch_phase(
         model_transfer_bytes={
             node: round(size) for node, size in _sent_bytes_by_node(transfer_bytes, servers, scale).items()
         },
+        compressed_traffic_ratio=compressed_traffic_ratio(switch.second, workers, cost_model.entries, cost_model.dtype),
+        drops_compressor_state=switch.first.describe_worker_exchange().has_compressor_state,
     )
 
 

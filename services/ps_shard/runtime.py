@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from services.compressors import Compressor, bytes_to_vector
+from services.compressors import Compressor, CompressorSeed, bytes_to_vector
 from services.parameter_server.update_rules import UpdateRule, WorkerContribution
 from services.ps_shard.machine import (
     ApplyUpdateAction,
@@ -19,6 +19,7 @@ from services.ps_shard.machine import (
     ShardStateMachine,
     WorkerPush,
 )
+from services.ps_shard.replies import IDENTITY_COMPRESSOR, ReplyEncoder
 from services.runtime.clock import Clock
 from services.runtime.control import FinalNodeReport
 from services.runtime.run_log import LogEventBatch
@@ -51,18 +52,22 @@ class ServerRuntime:
     update_log: LogEventBatch  # pushes in the order of their updates; a replay of them gives the same parameters
     drop_log: LogEventBatch  # dropped pushes, in the same columns; version: of the parameters when the push arrived
     busy_time: BusyTime = field(default_factory=BusyTime)  # of updates
+    reply_compressor: Compressor = IDENTITY_COMPRESSOR
+    reply_seed: CompressorSeed = field(default_factory=CompressorSeed)
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
+    _replies: ReplyEncoder = field(init=False)
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
-    _last_replies: dict[int, HostArray] = field(
-        default_factory=dict
-    )  # by rank; empty unless the update rule needs them
     _stale_params: dict[WorkerPush, HostArray] = field(default_factory=dict)  # parameters that a push was computed from
     _last_update_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.next_steps = dict.fromkeys(range(len(self.worker_names)), 0)
-        if self.update_rule.needs_stale_params:
-            self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
+        self._replies = ReplyEncoder(
+            self.reply_compressor,
+            self.reply_seed,
+            self.update_rule.params,
+            keeps_sent_params=self.update_rule.needs_stale_params,
+        )
 
     async def serve_workers(self) -> bool:
         """Serve the workers until every worker has left the run or stopped for a switch.
@@ -113,8 +118,8 @@ class ServerRuntime:
         await receive_remaining_pieces(self.transport, worker_name, message, data)
         push = WorkerPush(worker_rank, step, message.version, message.samples, message.update_s, message.skips_wait)
         self._vectors[push] = bytes_to_vector(self.compressor, data, size, dtype)
-        if worker_rank in self._last_replies:
-            self._stale_params[push] = self._last_replies[worker_rank]
+        if self.update_rule.needs_stale_params:
+            self._stale_params[push] = self._replies.worker_params(worker_rank)
         return push
 
     def _run_shard_actions(self, shard_actions: Sequence[ShardAction], reply_task_group: asyncio.TaskGroup) -> None:
@@ -168,8 +173,8 @@ class ServerRuntime:
     def _send_reply(self, reply: SendReplyAction) -> Coroutine[None, None, None]:
         """Return a coroutine that sends a worker the current parameters of the shard."""
         vector, machine = self.update_rule.make_push_reply_vector(reply.worker), self.machine
-        if reply.worker in self._last_replies:
-            self._last_replies[reply.worker] = vector
+        with without_divergence_warnings():
+            encoded = self._replies.encode_reply(reply.worker, vector)
         message = Message(
             MessageTag(reply.step, MessageKind.REPLY),
             version=machine.version,
@@ -179,7 +184,7 @@ class ServerRuntime:
             waited_s=reply.waited_s,
             skips_wait=reply.next_is_asynchronous,
         )
-        return send_vector(self.transport, self.worker_names[reply.worker], message, vector)
+        return send_vector(self.transport, self.worker_names[reply.worker], message, encoded)
 
 
 def _make_push_log_row(push: WorkerPush, params_version: int, staleness: int, timestamp_ms: float) -> tuple[float, ...]:

@@ -1,22 +1,19 @@
 """All-reduce strategy: every worker receives the sum of all gradients and updates its own replica."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, inf
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, MIN_FLUID_MESSAGES_PER_VECTOR
 from services.collectives import AnyCollective, Collective, NetworkAndModelSizes, Ring, TransferSchedule
-from services.collectives.base import RankPair
-from services.collectives.execution.executor import all_reduce
-from services.compressors import AnyCompressor, Compressor, IdentityCompressor
+from services.collectives.all_gather import AnyAllGather, RingAllGather
+from services.compressors import AnyCompressor, CompressorState, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
+from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
@@ -29,19 +26,14 @@ from services.strategies.base import (
     WorkerContext,
     WorkerState,
 )
-from services.strategies.cost_model import (
-    EARLY_EXCHANGE_REASON,
-    MAX_NEGLECTED_SHARE,
-    CostModel,
-    Flow,
-    StepTimePrediction,
-)
+from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import AnyOverlap, BucketReduction, NoOverlap, Overlap
 from services.strategies.overlap.reduction import BucketCollective
 from services.strategies.overlap.timeline import end_of_next_forward_s
+from services.strategies.vector_sums import Summand, VectorSum, choose_vector_sum
+from services.strategies.vector_sums.prediction import predict_step_with_sum
 
 NO_OVERLAP = NoOverlap()
-SHORT_VECTOR_BYTES = MIN_FLUID_MESSAGES_PER_VECTOR * MAX_FLUID_MESSAGE_BYTES  # its messages are shorter than others
 
 
 class AllReduce(SinglePhaseStrategy):
@@ -53,26 +45,31 @@ class AllReduce(SinglePhaseStrategy):
 
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
-    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors on the wire")
+    gather: AnyAllGather = Field(
+        default=RingAllGather(),
+        description="all-gather of compressed vectors, for compressors whose vectors cannot be added",
+    )
     overlap: AnyOverlap = Field(NO_OVERLAP, description="whether the exchange begins during the backward pass")
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from self._find_overlap_conflicts(scenario_sizes)
+        if self.compress.aggregation == "all_gather":
+            yield from self._find_unused_key_conflict("collective", Ring(), "gather")
+            return
+        yield from self._find_unused_key_conflict("gather", RingAllGather(), "collective")
+        yield from self._find_collective_conflicts(scenario_sizes)
+
+    def _find_overlap_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if self.overlap == NO_OVERLAP:
+            return
+        remedy = "write overlap: {kind: none}"
         if self.compress.aggregation != "partial_sums":
-            why = "all_reduce adds vectors at every hop, so it needs a compressor of partial sums"
-            yield KeyConflict((), f"{why}; compressor {self.compress.kind} compresses whole vectors")
-        elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
-            yield KeyConflict((), reason)
-        if self.overlap != NO_OVERLAP and self._follows_arrays_of_model(scenario_sizes):
-            why = (
-                f"collective {self.collective.kind} cuts the whole vector into the arrays of the model, not its buckets"
-            )
-            yield KeyConflict(("overlap",), f"{why}; write overlap: {{kind: none}}, or choose another collective")
-        if conflict := self.collective.find_model_conflict(scenario_sizes.array_sizes):
-            key, why = conflict
-            yield KeyConflict(("collective", key), why)
-        if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
-            why = "auto compares predicted transfer times, but the scenario declares no link rate"
-            yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
+            why = f"compressor {self.compress.kind} compresses whole vectors, not buckets"
+            yield KeyConflict(("overlap",), f"{why}; {remedy}, or compress with fp16 or bf16")
+        elif self._follows_arrays_of_model(scenario_sizes):
+            why = f"collective {self.collective.kind} cuts the vector into the arrays of the model, not its buckets"
+            yield KeyConflict(("overlap",), f"{why}; {remedy}, or choose another collective")
 
     def _follows_arrays_of_model(self, scenario_sizes: ScenarioSizes) -> bool:
         """Return whether the schedule of the collective is one for the arrays of the whole model."""
@@ -81,10 +78,33 @@ class AllReduce(SinglePhaseStrategy):
         candidates = self.collective.list_auto_candidates(sizes)
         return any(collective.plan_transfers(len(ranks)).chunk_sizes for collective in candidates)
 
+    def _find_unused_key_conflict(
+        self, unused_key: str, default: ScenarioComponent, used_key: str
+    ) -> Iterator[KeyConflict]:
+        """Yield a conflict if a key is declared that this compressor does not use."""
+        if getattr(self, unused_key) != default:
+            why = f"{unused_key} has no effect, because compressor {self.compress.kind} uses {used_key} instead"
+            yield KeyConflict((unused_key,), f"{why}; remove {unused_key}")
+
+    def _find_collective_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
+            yield KeyConflict((), reason)
+        adds_payloads = self.compress.aggregation == "payloads"
+        if conflict := self.collective.find_model_conflict((0,) if adds_payloads else scenario_sizes.array_sizes):
+            key, why = conflict
+            reason = f"compressor {self.compress.kind} sends one array instead of those of the model; remove {key}"
+            yield KeyConflict(("collective", key), reason if adds_payloads else why)
+        if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
+            why = "auto compares predicted transfer times, but the scenario declares no link rate"
+            yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
+
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.list_auto_candidates(network_and_model_sizes)
+        if self.compress.aggregation == "all_gather":
+            return self, {}
+        sizes = self.vector_sum.sizes_of_added_vector(network_and_model_sizes, cost_model)
+        collectives = self.collective.list_auto_candidates(sizes)
         candidates = [
             self._resolve_collective(collective, network_and_model_sizes, cost_model) for collective in collectives
         ]
@@ -103,21 +123,20 @@ class AllReduce(SinglePhaseStrategy):
         predict_exchange = partial(_predict_exchange_of_entries, strategy, cost_model)
         return strategy.model_copy(update={"overlap": self.overlap.resolve(network_and_model_sizes, predict_exchange)})
 
+    @property
+    def vector_sum(self) -> VectorSum:
+        """Way in which workers sum their gradients."""
+        return choose_vector_sum(self.collective, self.gather, self.compress)
+
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(compressor=self.compress, gradient_buckets=self.overlap.gradient_buckets)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
-        return self.collective.plan_transfers(worker_count)
+        return self.vector_sum.plan_transfers(worker_count)
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        schedule = self.collective_schedule(worker_count)
         part_sizes = [part.vector_range.size for part in self.overlap.exchange_order] or [parameter_count]
-        sent_by_part = [
-            schedule.payload_bytes_by_rank(
-                worker_count, size, lambda entries: self.compress.compressed_size_bytes(entries, dtype)
-            )
-            for size in part_sizes
-        ]
+        sent_by_part = [self.vector_sum.sent_bytes_by_rank(worker_count, size, dtype) for size in part_sizes]
         return BytesPerStep(workers=tuple(map(sum, zip(*sent_by_part, strict=True))))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
@@ -125,78 +144,18 @@ class AllReduce(SinglePhaseStrategy):
         return self.overlap.predict_step_time(whole_vector, partial(_predict_exchange_of_entries, self, cost_model))
 
     def predict_averaging_step_time(self, cost_model: CostModel, steps_per_exchange: int) -> StepTimePrediction:
-        """Return the step time on a cluster, predicted by the formula of the all-reduce algorithm.
-
-        An all-reduce ends every `steps_per_exchange` steps. The latency part is that of the longest chain of transfers.
-        An exchange begins when the slowest worker has computed its gradient: t_c is the mean of the slowest worker's
-        compute time in each step.
-        """
-        ranks, schedule = len(cost_model.workers), self.collective_schedule(len(cost_model.workers))
-        compressed_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
-        size_bytes = compressed_bytes * cost_model.payload_scale
-        flows = {
-            edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.sending_rank_pairs
-        }
-        transfer_s = self.collective.all_reduce_time_s(ranks, size_bytes, 0.0, _seconds_per_byte(schedule, cost_model))
-        waits_s = schedule.critical_path_latency_s(
-            {edge: cost_model.max_latency_s([flow]) for edge, flow in flows.items()}
-        )
-        hidden_s = self._latency_hidden_by_transfer_s(schedule, cost_model, transfer_s, waits_s)
-        compute_s = cost_model.compute_times.mean_slowest_s(steps_per_exchange)
-        exchange_s = (transfer_s + waits_s - hidden_s) / steps_per_exchange
-        return StepTimePrediction(
-            compute_s=compute_s,
-            exchange_s=exchange_s,
-            formula=f"t_c + {self.collective.all_reduce_time_formula}"
-            + (", less the part of α that pieces hide" if hidden_s else ""),
-            inapplicable_reason=self._explain_inapplicable_form(
-                cost_model, compute_s, exchange_s, waits_s, steps_per_exchange
-            ),
-        )
-
-    def _explain_inapplicable_form(
-        self, cost_model: CostModel, compute_s: float, exchange_s: float, latency_s: float, steps_per_exchange: int
-    ) -> str:
-        """Return why the closed form does not describe the step time on this cluster.
-
-        Return an empty text if it does, or if exchanges are a negligible part of the step.
-        """
-        ranks, max_deviation_s = len(cost_model.workers), MAX_NEGLECTED_SHARE * (compute_s + exchange_s)
-        if exchange_s <= max_deviation_s:
-            return ""
-        schedule, is_short = self.collective_schedule(ranks), cost_model.vector_bytes < SHORT_VECTOR_BYTES
-        message_bytes = min(cost_model.fluid_message_bytes, schedule.max_piece_bytes or inf)
-        if reason := self.collective.explain_inapplicable_form(ranks, ceil(cost_model.vector_bytes / message_bytes)):
-            return reason
-        if is_short and cost_model.has_unequal_links and not schedule.is_pipelined:
-            return "ranks with faster links exchange short vectors before the others"
-        spread_s = cost_model.compute_times.mean_spread_s(steps_per_exchange)
-        if spread_s and is_short and not schedule.is_pipelined and exchange_s > compute_s:
-            return EARLY_EXCHANGE_REASON
-        # In a pipeline, the slowest rank still sends all its data: ranks that start early hide only latency.
-        sends_all_data = schedule.all_ranks_send_in_every_round and schedule.is_pipelined
-        has_own_links = not cost_model.network.shared_links
-        hidden_s = latency_s / steps_per_exchange if sends_all_data and has_own_links else exchange_s
-        if min(spread_s, hidden_s) > max_deviation_s / 2:
-            return EARLY_EXCHANGE_REASON
-        return ""
-
-    def _latency_hidden_by_transfer_s(
-        self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
-    ) -> float:
-        """Return the seconds of latency that overlap with transfers.
-
-        Latency overlaps with transfers because messages are pipelined in pieces.
-        """
-        if cost_model.message_lengths is None:
-            return 0.0
-        ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
-        longest_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
-        piece_bytes = cost_model.round_to_whole_entries(longest_bytes)
-        return self.collective.latency_hidden_by_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
+        """Return the predicted step time on a cluster where an all-reduce ends every `steps_per_exchange` steps."""
+        return predict_step_with_sum(self.vector_sum, cost_model, steps_per_exchange)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
-        return AllReduceWorker(worker_context, self.compress, self.overlap)
+        return AllReduceWorker(worker_context, self.vector_sum, self.overlap)
+
+
+class AllReduceState(NamedTuple):
+    """State of an all-reduce worker between steps."""
+
+    optimiser_state: OptimiserState
+    compressor_state: CompressorState
 
 
 @dataclass(frozen=True)
@@ -206,26 +165,26 @@ class AllReduceWorker(WorkerAlgorithm):
     The sum contains the gradients of all workers.
     """
 
-    compressor: Compressor
-    overlap: Overlap = NO_OVERLAP
+    vector_sum: VectorSum
+    overlap: Overlap
 
     @property
     def sends_gradients_from_host(self) -> bool:
-        return True
+        return self.vector_sum.adds_in_host_memory
 
-    def initial_state(self, params: Vector) -> WorkerState:
-        return self.context.updater.init_state(params)
+    def initial_state(self, params: Vector) -> AllReduceState:
+        return self.state_after_switch(params, 0, self.context.updater.init_state(params))
 
-    def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
+    def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> AllReduceState:  # noqa: ARG002
         """Return the worker's state after a strategy switch.
 
-        The state is the worker's complete copy of the optimiser's state.
+        It has the worker's complete copy of the optimiser's state. The compressor starts from a new state.
         """
-        return optimiser_state
+        return AllReduceState(optimiser_state, self.context.init_compressor_state(self.vector_sum.compressor, params))
 
     def worker_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
-        replicated: OptimiserState = worker_state
-        return replicated
+        state: AllReduceState = worker_state
+        return state.optimiser_state
 
     def start_gradient_reduction(
         self, step: int, vector: HostArray, sample_count: int, step_timer: StepTimer
@@ -233,24 +192,37 @@ class AllReduceWorker(WorkerAlgorithm):
         if not self.overlap.gradient_buckets:
             return None
         context, weight = self.context, sample_count / self.context.batch_size(step)
-        collective = BucketCollective(
-            context.transport, context.workers, context.rank, context.schedule, self.compressor
-        )
+        collective = BucketCollective(context.group_member, context.schedule, self.vector_sum.compressor)
         return BucketReduction(collective, step, self.overlap, vector, weight, step_timer)
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, worker_state: WorkerState, step_timer: StepTimer
+        self, step: int, params: Vector, gradient: Gradient, worker_state: AllReduceState, step_timer: StepTimer
     ) -> StepResult:
-        context = self.context
+        context, samples_before = self.context, gradient.samples_before
         with step_timer.measure_phase("exchange"):
             if gradient.reduction is None:
-                mean = await self._sum_gradients(step, gradient)
+                total, compressor_state = await self._sum_gradients(step, gradient, worker_state.compressor_state)
             else:
-                mean = await gradient.reduction.wait_for_sum()
+                total, compressor_state = await gradient.reduction.wait_for_sum(), worker_state.compressor_state
         with step_timer.measure_phase("update"):
-            mean_on_device, samples_before = context.device.to_device(mean), gradient.samples_before
-            updated = context.updater.update_params(params, mean_on_device, worker_state, samples_before)
-            return StepResult(*updated, end_of_next_forward_s=self._end_of_next_forward_s(gradient.reduction))
+            params, optimiser_state = context.updater.update_params(
+                params, context.device.to_device(total), worker_state.optimiser_state, samples_before
+            )
+            return StepResult(
+                params,
+                AllReduceState(optimiser_state, compressor_state),
+                end_of_next_forward_s=self._end_of_next_forward_s(gradient.reduction),
+            )
+
+    async def _sum_gradients(
+        self, step: int, gradient: Gradient, compressor_state: CompressorState
+    ) -> tuple[Vector, CompressorState]:
+        """Return the mean gradient over the samples of all workers, and the compressor's state for the next sum."""
+        context, weight = self.context, gradient.samples / self.context.batch_size(step)
+        summand = Summand(gradient.mean, weight, gradient.host_mean)
+        return await self.vector_sum.add_vectors(
+            context.group_member, context.schedule, step, summand, compressor_state, context.device
+        )
 
     def _end_of_next_forward_s(self, reduction: BucketReduction | None) -> Callable[[float], float] | None:
         """Return the function that gives the end of the next forward pass, if that pass begins during the exchange."""
@@ -258,46 +230,7 @@ class AllReduceWorker(WorkerAlgorithm):
             return None
         return partial(end_of_next_forward_s, reduction.buckets, reduction.exchange_ends_s)
 
-    async def _sum_gradients(self, step: int, gradient: Gradient) -> HostArray:
-        """Return the mean gradient over the samples of all workers."""
-        context = self.context
-        own = gradient.to_host(context.device)
-        mean: HostArray = own * own.dtype.type(gradient.samples / context.batch_size(step))
-        schedule, compressor = context.schedule, self.compressor
-        await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
-        return mean
-
 
 def _predict_exchange_of_entries(strategy: AllReduce, cost_model: CostModel, entries: int) -> StepTimePrediction:
     """Return the predicted step in which a vector with a given number of entries is exchanged."""
     return strategy.predict_averaging_step_time(cost_model.model_copy(update={"entries": entries}), 1)
-
-
-def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:
-    """Return the effective seconds per byte (β) of an all-reduce schedule on a cluster.
-
-    β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
-    On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
-    """
-    workers, dtype = cost_model.workers, cost_model.dtype
-    links = dict.fromkeys(workers, 1.0)
-    equal = CostModel(workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links)
-    transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(
-        _list_bytes_by_node_pair(load, workers) for load in schedule.relative_payload_sizes
-    ).items():
-        transfer_s += rounds * cost_model.transfer_s(load)
-        equal_transfer_s += rounds * equal.transfer_s(load)
-    return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
-
-
-def _list_bytes_by_node_pair(
-    rank_pair_bytes: Mapping[RankPair, int], node_names: Sequence[str]
-) -> tuple[tuple[Flow, int], ...]:
-    """Return the bytes that each pair of workers transfers in one round of a schedule.
-
-    Each pair is (sender, receiver). The pairs are sorted by names.
-    """
-    return tuple(
-        sorted(((node_names[source], node_names[target]), size) for (source, target), size in rank_pair_bytes.items())
-    )

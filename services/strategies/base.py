@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
-from services.compressors import Compressor, IdentityCompressor
+from services.collectives.execution.executor import GroupMember
+from services.compressors import Compressor, CompressorSeed, CompressorState, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
@@ -94,6 +95,15 @@ class WorkerContext:
     transport: Transport
     batch_size: Callable[[int], int]  # samples of all workers in a step
     seed: int = 0  # of the trial
+
+    @property
+    def group_member(self) -> GroupMember:
+        """This worker in the group of all workers, which runs collectives."""
+        return GroupMember(self.transport, self.workers, self.rank)
+
+    def init_compressor_state(self, compressor: Compressor, params: Vector) -> CompressorState:
+        """Return the initial state of a compressor of whole vectors with as many entries as `params`."""
+        return compressor.init_state(params.size, CompressorSeed(self.seed, self.rank))
 
 
 @dataclass(frozen=True)
@@ -216,6 +226,11 @@ class ExchangePattern:
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
+
+    @property
+    def has_compressor_state(self) -> bool:
+        """Whether the compressor keeps a state, such as residuals, between two vectors."""
+        return self.compressor.init_state(1, CompressorSeed()) is not None
 
 
 class SinglePhaseStrategy(Strategy):

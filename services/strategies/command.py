@@ -29,6 +29,9 @@ class CommandStrategy(Strategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.process_group == "ensayo":
+            if self.compress.aggregation != "partial_sums":
+                why = f"but compressor {self.compress.kind} encodes whole vectors; use fp16, bf16 or identity"
+                yield KeyConflict(("compress",), f"process_group: ensayo adds partial sums, {why}")
             yield from self._all_reduce.find_scenario_conflicts(scenario_sizes)
             return
         for key, default in (("collective", Ring()), ("compress", IdentityCompressor())):

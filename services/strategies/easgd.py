@@ -85,7 +85,8 @@ class Easgd(ServerBasedStrategy):
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
         moving_rate = self._moving_rate_or_default(len(worker_context.workers))
-        return EasgdWorker(worker_context, self.describe_worker_exchange().compressor, self.period, moving_rate)
+        compressor = self.describe_worker_exchange().compressor
+        return EasgdWorker(worker_context, compressor, self._reply_compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class EasgdWorker(PushPullWorker):
         The centre (the servers' parameters) moves towards the worker's parameters by the same amount.
         """
         replies = await self.exchange_with_shards(
-            push_number, params, worker_state.unsent_samples, worker_state.shard_states, step_timer
+            push_number, params, worker_state.unsent_samples, worker_state.shard_states, step_timer, params
         )
         with step_timer.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)

@@ -6,14 +6,14 @@ learning of deep networks from decentralized data" (FedAvg), AISTATS 2017.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from pydantic import Field, PositiveInt
 
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
-from services.collectives.execution.executor import all_reduce
-from services.compressors import AnyCompressor, Compressor, IdentityCompressor
+from services.collectives.all_gather import AnyAllGather, RingAllGather
+from services.compressors import AnyCompressor, CompressorState, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
@@ -31,6 +31,7 @@ from services.strategies.base import (
     average_bytes_per_step,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.vector_sums import Summand, VectorSum
 
 
 class LocalSgd(SinglePhaseStrategy):
@@ -47,15 +48,27 @@ class LocalSgd(SinglePhaseStrategy):
         "steps of an epoch"
     )
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
-    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
+    compress: AnyCompressor = Field(
+        default=IdentityCompressor(),
+        description="number format of vectors on the wire; compressors that compress whole vectors get the difference "
+        "of the parameters to those after the last exchange",
+    )
+    gather: AnyAllGather = Field(
+        default=RingAllGather(),
+        description="all-gather of compressed vectors, for compressors whose vectors cannot be added",
+    )
 
     @property
     def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
-        return AllReduce(collective=self.collective, compress=self.compress)
+        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
+        return AllReduce().model_copy(update=parts)  # the parts have been validated
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
+        if self.compress.applies_momentum:
+            why = f"compressor {self.compress.kind} adds momentum to gradients, but local_sgd exchanges parameters"
+            yield KeyConflict(("compress",), f"{why}; use error_feedback with top_k")
         steps = scenario_sizes.steps_between_evaluations
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
@@ -97,7 +110,7 @@ class LocalSgd(SinglePhaseStrategy):
         return prediction.model_copy(update={"formula": f"t_c + ({formula})/τ"})
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
-        return LocalSgdWorker(worker_context, self.period, self.compress)
+        return LocalSgdWorker(worker_context, self.period, self._averaging_strategy.vector_sum)
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,8 @@ class LocalSgdState:
     """State of a local SGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
+    compressor_state: CompressorState
+    common_params: Vector | None  # of all workers after the last exchange; None: they are not needed
     own_samples: int = 0  # since the last exchange
     all_samples: int = 0  # of all workers, since the last exchange
 
@@ -113,14 +128,22 @@ class LocalSgdState:
 class LocalSgdWorker(WorkerAlgorithm):
     """Worker algorithm of local SGD: updates the worker's own parameters.
 
-    The worker averages its parameters with those of all workers every `period` steps.
+    The worker averages its parameters with those of all workers every `period` steps. A compressor of whole vectors
+    gets the difference to the common parameters: a sparse vector of parameters would set most parameters to 0.
     """
 
     period: int
-    compressor: Compressor
+    vector_sum: VectorSum
 
     def initial_state(self, params: Vector) -> LocalSgdState:
-        return LocalSgdState(self.context.updater.init_state(params))
+        compressor_state = self.context.init_compressor_state(self.vector_sum.compressor, params)
+        return LocalSgdState(
+            self.context.updater.init_state(params), compressor_state, self._keep_common_params(params)
+        )
+
+    def _keep_common_params(self, params: Vector) -> Vector | None:
+        """Return the parameters that all workers have, if the next exchange needs them."""
+        return params if self.vector_sum.is_for_differences else None
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: LocalSgdState, step_timer: StepTimer
@@ -130,13 +153,30 @@ class LocalSgdWorker(WorkerAlgorithm):
             params, optimiser_state = context.updater.update_params(
                 params, gradient.mean, worker_state.optimiser_state, gradient.samples_before
             )
-        own_samples = worker_state.own_samples + gradient.samples
-        all_samples = worker_state.all_samples + context.batch_size(step)
+        local_state = replace(
+            worker_state,
+            optimiser_state=optimiser_state,
+            own_samples=worker_state.own_samples + gradient.samples,
+            all_samples=worker_state.all_samples + context.batch_size(step),
+        )
         if (step + 1) % self.period:
-            return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
+            return StepResult(params, local_state)
         with step_timer.measure_phase("exchange"):
-            host = context.device.to_host(params)
-            mean = host * host.dtype.type(own_samples / all_samples)
-            number, schedule, compressor = step // self.period, context.schedule, self.compressor
-            await all_reduce(context.transport, context.workers, context.rank, schedule, number, mean, compressor)
-            return StepResult(context.device.to_device(mean), LocalSgdState(optimiser_state))
+            return await self._average_params(step // self.period, params, local_state)
+
+    async def _average_params(self, exchange_number: int, params: Vector, local_state: LocalSgdState) -> StepResult:
+        """Return the mean of the parameters of all workers, weighted by samples, as this worker's parameters."""
+        context, common_params = self.context, local_state.common_params
+        own = params if common_params is None else params - common_params
+        total, compressor_state = await self.vector_sum.add_vectors(
+            context.group_member,
+            context.schedule,
+            exchange_number,
+            Summand(own, local_state.own_samples / local_state.all_samples),
+            local_state.compressor_state,
+            context.device,
+        )
+        mean = context.device.to_device(total)
+        averaged = mean if common_params is None else common_params + mean
+        next_state = LocalSgdState(local_state.optimiser_state, compressor_state, self._keep_common_params(averaged))
+        return StepResult(averaged, next_state)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors import AnyCompressor, IdentityCompressor
+from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.compensation import AnyDelayCompensation, NoCompensation
@@ -42,7 +42,12 @@ class ParameterServer(ServerBasedStrategy):
     compensation: AnyDelayCompensation = Field(
         default=NoCompensation(), description="correction of a gradient for the updates since its parameters were read"
     )
-    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes, not of replies")
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes")
+    compress_replies: AnyCompressor = Field(
+        default=IdentityCompressor(),
+        description="number format of replies; other formats than identity send the difference to the parameters that "
+        "the worker has, so that later replies contain what this one leaves out",
+    )
     rate: Literal["per_sample", "as_given"] = Field(
         default="per_sample",
         description="learning rate of an update. per_sample: an update from one of n workers uses 1/n of the rate, so "
@@ -52,6 +57,10 @@ class ParameterServer(ServerBasedStrategy):
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
+
+    @property
+    def _reply_compressor(self) -> Compressor:
+        return self.compress_replies
 
     def describe_worker_exchange(self) -> ExchangePattern:
         is_synchronous = self.synchrony.describe_worker_sync().is_synchronous
@@ -71,6 +80,28 @@ class ParameterServer(ServerBasedStrategy):
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.count_gradient_workers(worker_count)
 
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from super().find_scenario_conflicts(scenario_sizes)
+        yield from self._find_reply_conflicts()
+
+    def _find_reply_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if what a reply leaves out would be sent twice."""
+        if self.compress_replies.keeps_residual:
+            why = (
+                f"compressor {self.compress_replies.kind} adds a residual, but the difference to the parameters of the "
+                "worker already contains what earlier replies have left out"
+            )
+            yield KeyConflict(("compress_replies",), f"{why}; use a compressor without a residual, such as top_k")
+
+    def find_pre_switch_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield the conflicts that forbid this strategy as the first phase of a strategy switch."""
+        is_synchronous = self.describe_worker_exchange().is_synchronous
+        if is_synchronous and self.compress_replies != IDENTITY_COMPRESSOR:
+            why = (
+                "with compressed replies, workers and servers have different parameters, which a switch does not allow"
+            )
+            yield KeyConflict(("compress_replies",), f"{why} after synchronous training; remove compress_replies")
+
     def find_post_switch_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts that forbid this strategy as the second phase of a strategy switch.
 
@@ -79,6 +110,7 @@ class ParameterServer(ServerBasedStrategy):
         if reason := self._explain_unusable_after_switch(scenario_sizes.workers):
             yield KeyConflict((), reason)
         yield from self._find_shard_conflicts(scenario_sizes)
+        yield from self._find_reply_conflicts()
 
     def _explain_unusable_after_switch(self, worker_count: int) -> str | None:
         if reason := self.placement.explain_switch_conflict(worker_count, self.servers):
@@ -109,7 +141,7 @@ class ParameterServer(ServerBasedStrategy):
         return GradientUpdateRule(params, updater, state, self.staleness, self.compensation, planned_gradients)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "ParameterServerWorker":
-        return ParameterServerWorker(worker_context, self.compress)
+        return ParameterServerWorker(worker_context, self.compress, self.compress_replies)
 
 
 class ParameterServerWorker(PushPullWorker):
@@ -142,6 +174,6 @@ class ParameterServerWorker(PushPullWorker):
         self, step: int, params: Vector, gradient: Gradient, worker_state: tuple[PushState, ...], step_timer: StepTimer
     ) -> StepResult:
         pushed = gradient.to_host(self.context.device) if self.sends_gradients_from_host else gradient.mean
-        replies = await self.exchange_with_shards(step, pushed, gradient.samples, worker_state, step_timer)
+        replies = await self.exchange_with_shards(step, pushed, gradient.samples, worker_state, step_timer, params)
         params = self.context.device.to_device(replies.vector)
         return StepResult(params, replies.shard_states, replies.staleness, replies.samples, replies.pending_samples)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from services.compressors import Compressor, CompressorSeed, payload_to_bytes
+from services.compressors import Compressor, CompressorSeed, bytes_to_vector, payload_to_bytes
 from services.runtime.run_log import StepTimer
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, Vector
-from services.strategies.base import WorkerAlgorithm
+from services.strategies.base import IDENTITY_COMPRESSOR, WorkerAlgorithm
 
 
 class PushState(NamedTuple):
@@ -44,6 +44,7 @@ class PushPullWorker(WorkerAlgorithm):
     """Worker algorithm that pushes a vector to all shard owners and waits for their replies."""
 
     compressor: Compressor  # of pushes
+    reply_compressor: Compressor  # others than identity encode the difference to this worker's parameters
 
     @property
     def receiver_names(self) -> tuple[str, ...]:
@@ -76,14 +77,15 @@ class PushPullWorker(WorkerAlgorithm):
         sample_count: int,
         shard_states: Sequence[PushState],
         step_timer: StepTimer,
+        params: Vector,
     ) -> ShardReplies:
         """Push `vector` to all shard owners at once, and wait for all replies.
 
         Pushes are numbered from 0. The reply that arrives last determines the times: its server's update counts as
         `update`, and the time for which the server delayed the reply until other workers had pushed counts as `wait`.
-        The rest is `exchange`.
+        The rest is `exchange`. `params` are the parameters to which replies may be differences.
         """
-        received = np.empty(vector.shape, vector.dtype)
+        received = self._prepare_reply_vector(params)
         compute_s, alone = step_timer.seconds.get("compute", 0.0), shard_states[0].next_push_alone
         push = Message(
             MessageTag(push_number, MessageKind.PUSH), samples=sample_count, update_s=compute_s, skips_wait=alone
@@ -109,6 +111,12 @@ class PushPullWorker(WorkerAlgorithm):
         mean_staleness = float(np.mean(staleness))
         return ShardReplies(received, new_states, mean_staleness, first_reply.samples, first_reply.pending_samples)
 
+    def _prepare_reply_vector(self, params: Vector) -> HostArray:
+        """Return a new vector in host memory for the replies: with `params`, if replies are differences to them."""
+        if self.reply_compressor == IDENTITY_COMPRESSOR:
+            return np.empty(params.shape, params.dtype)
+        return np.array(self.context.device.to_host(params))
+
     def _push_order(self, shard_count: int) -> tuple[int, ...]:
         """Return the order in which this worker pushes to the shards.
 
@@ -131,5 +139,15 @@ class PushPullWorker(WorkerAlgorithm):
         push = push_header._replace(version=push_state.version)
         await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
         reply = await context.transport.receive(owner, MessageTag(push_header.tag.step, MessageKind.REPLY))
-        await receive_remaining_pieces(context.transport, owner, reply, owned.view(reply_vector))
+        await self._receive_reply(owner, reply, owned.view(reply_vector))
         return reply, PushState(reply.version, compressor_state, reply.skips_wait)
+
+    async def _receive_reply(self, owner: str, first_piece: Message, shard: HostArray) -> None:
+        """Receive a reply, and write or add it to the shard (range) of the reply vector, in place."""
+        compressor, transport = self.reply_compressor, self.context.transport
+        if compressor == IDENTITY_COMPRESSOR:
+            await receive_remaining_pieces(transport, owner, first_piece, shard)
+            return
+        wire_bytes = np.empty(compressor.compressed_size_bytes(shard.size, shard.dtype.name), np.uint8)
+        await receive_remaining_pieces(transport, owner, first_piece, wire_bytes)
+        shard += bytes_to_vector(compressor, wire_bytes, shard.size, shard.dtype.name)

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from sys import maxsize
 
-import numpy as np
 from pydantic import Field
 
+from services.compressors import Compressor
 from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.placement import AnyPlacement, DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -19,7 +19,13 @@ from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
 from services.schema.conflicts import KeyConflict
 from services.schema.limits import MAX_SERVERS
-from services.strategies.base import BytesPerStep, ScenarioSizes, SinglePhaseStrategy, average_bytes_per_step
+from services.strategies.base import (
+    IDENTITY_COMPRESSOR,
+    BytesPerStep,
+    ScenarioSizes,
+    SinglePhaseStrategy,
+    average_bytes_per_step,
+)
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
 
@@ -51,6 +57,11 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         """
         return UNIFORM_WEIGHTING
 
+    @property
+    def _reply_compressor(self) -> Compressor:
+        """Compressor of replies."""
+        return IDENTITY_COMPRESSOR
+
     def server_algorithm(self) -> ServerAlgorithm:
         return ServerAlgorithm(
             servers=self.servers,
@@ -59,6 +70,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             staleness_weighting=self._staleness_weighting,
             compressor=self.describe_worker_exchange().compressor,
             make_update_rule=self._make_update_rule,
+            reply_compressor=self._reply_compressor,
         )
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
@@ -147,7 +159,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             for worker in nodes[: algorithm.count_gradient_workers(worker_count)]:
                 if worker != owner:
                     pushed[worker] += algorithm.compressor.compressed_size_bytes(shard.size, dtype)
-                    replied[owner] += shard.size * np.dtype(dtype).itemsize
+                    replied[owner] += algorithm.reply_compressor.compressed_size_bytes(shard.size, dtype)
         total = [average_bytes_per_step(push + reply, period) for push, reply in zip(pushed, replied, strict=True)]
         replies = tuple(average_bytes_per_step(reply, period) for reply in replied[:worker_count])
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)

@@ -10,10 +10,11 @@ Asynchronous: a worker has the links to itself until they are saturated, and eac
 (`saturation`). s servers accept at most s/(S'β_s) vectors per second and send as many replies. With a bound on
 staleness, all workers are as fast as the slowest.
 
-Symbols: t_c is the compute time of a step, α the latency, n the number of workers, s that of servers, S the vector's
-size in bytes and S' its compressed size. β_w is the seconds per byte of the slowest worker's link, β_s that of the
-slowest server's link, each in the direction of the bytes. q is the size of the last piece of a push. A shared link
-counts as a link. A node that owns a shard and computes has one access link for both.
+Symbols: t_c is the compute time of a step, α the latency, n the number of workers, s that of servers. S is the size in
+bytes of the vector, or of a compressed reply, and S' that of a compressed push. β_w is the seconds per byte of the
+slowest worker's link, β_s that of the slowest server's link, each in the direction of the bytes. q is the size of the
+last piece of a push. A shared link counts as a link. A node that owns a shard and computes has one access link for
+both.
 
 The saturated step time is a lower bound: workers that start together push together and then wait together. Not modelled
 are the time until a staleness bound is reached, and the time for which late pushes of backup workers occupy links.
@@ -23,8 +24,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-
-import numpy as np
 
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
@@ -291,9 +290,9 @@ class ServerStepTimeModel:
 
         Replies of a node to itself are left out.
         """
-        entry_bytes = np.dtype(self.cost_model.dtype).itemsize * self.cost_model.payload_scale
+        compressor, cost = self.algorithm.reply_compressor, self.cost_model
         return [
-            ((owner, worker), shard.size * entry_bytes)
+            ((owner, worker), compressor.compressed_size_bytes(shard.size, cost.dtype) * cost.payload_scale)
             for owner, shard in self._pair_owners_with_shards()
             for worker in self.cost_model.workers
             if worker != owner

@@ -17,9 +17,11 @@ from replay.trial import replay_trial
 from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
+from services.compressors import Compressor, ErrorFeedback, RandomK, TopK
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
+from services.strategies.base import ExchangePattern
 from services.strategies.switching.rules import AtStepRule, PlateauRule
 
 RunTrial: TypeAlias = Callable[..., Any]
@@ -38,7 +40,7 @@ SERVER_FAMILIES = {  # families of a parameter server, by key
 def examples(family: str) -> list[Any]:
     """Return the examples in a family's table, which every new member has to join."""
     table = runpy.run_path(str(TABLES_FOLDER / f"test_every_{family}.py"))["EXAMPLES"]
-    return [row[0] if isinstance(row, tuple) else row for row in table]
+    return [row[0] if isinstance(row, tuple) else getattr(row, family, row) for row in table]
 
 
 def last_example_of_each_kind(family: str) -> list[Any]:
@@ -56,6 +58,19 @@ def collective_pairs() -> Iterator[Strategy]:
         yield StrategySwitch(before=first, after=second, when=AtStepRule(fraction=0.5))
 
 
+def sums_of_whole_vectors() -> Iterator[Strategy]:
+    """Return an all-reduce with each all-gather and with payloads that are added; their compressors keep residuals."""
+    sparse, drawn = ErrorFeedback(inner=TopK(ratio=0.1)), ErrorFeedback(inner=RandomK(ratio=0.1))
+    yield AllReduce(compress=drawn)
+    for gather in last_example_of_each_kind("all_gather"):
+        yield AllReduce(compress=sparse, gather=gather)
+
+
+def compressed_replies() -> Iterator[Strategy]:
+    """Return servers whose replies are sparse differences."""
+    yield ParameterServer(servers=2, compress_replies=TopK(ratio=0.1))
+
+
 def with_rendezvous(collective: ScenarioComponent) -> ScenarioComponent:
     """Return the collective with the tokens that it would only send for long vectors, if it has any."""
     return collective.model_copy(update={"rendezvous": True}) if hasattr(collective, "rendezvous") else collective
@@ -67,9 +82,21 @@ def server_settings() -> Iterator[dict[str, ScenarioComponent]]:
     Staleness weights advance by two: otherwise those with an effect would meet synchronisers without stale gradients.
     """
     members_by_key = {key: last_example_of_each_kind(family) for key, family in SERVER_FAMILIES.items()}
+    members_by_key["compress"] = [each for each in members_by_key["compress"] if not has_state(each)]
     for trial_index in range(max(map(len, members_by_key.values()))):
         member_indices = {key: 2 * (trial_index + 1) if key == "staleness" else trial_index for key in members_by_key}
         yield {key: members[member_indices[key] % len(members)] for key, members in members_by_key.items()}
+
+
+def has_state(compressor: Compressor) -> bool:
+    """Return whether a compressor keeps a state, so that a replay cannot follow it."""
+    return ExchangePattern(compressor=compressor).has_compressor_state
+
+
+def compressors_with_a_state() -> Iterator[Strategy]:
+    """Return synchronous servers, which need no replay, with each compressor that keeps a state."""
+    for compressor in filter(has_state, last_example_of_each_kind("compressor")):
+        yield ParameterServer(servers=2, compress=compressor)
 
 
 def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
@@ -105,8 +132,16 @@ def with_longer_period(strategy: Strategy) -> Strategy:
     return strategy.model_copy(update={"period": 2}) if isinstance(strategy, LocalSgd | Easgd) else strategy
 
 
-ALL_STRATEGIES = [*collective_pairs(), *map(parameter_server_strategy, server_settings()), *other_strategies()]
+ALL_STRATEGIES = [
+    *collective_pairs(),
+    *sums_of_whole_vectors(),
+    *compressed_replies(),
+    *compressors_with_a_state(),
+    *map(parameter_server_strategy, server_settings()),
+    *other_strategies(),
+]
 FAST_STRATEGIES = [
+    *list(sums_of_whole_vectors())[:2],
     parameter_server_strategy(next(server_settings())),
     *{strategy.kind: strategy for strategy in other_strategies()}.values(),
 ]
@@ -120,7 +155,7 @@ def component_kinds(component: ScenarioComponent) -> Iterator[str]:
             yield from component_kinds(part)
 
 
-@pytest.mark.parametrize("family", ["strategy", "collective", *SERVER_FAMILIES.values()])
+@pytest.mark.parametrize("family", ["strategy", "collective", "all_gather", *SERVER_FAMILIES.values()])
 def test_the_trials_include_every_member(family: str) -> None:
     """A member that joins its family's table joins these trials automatically."""
     included_kinds = {kind for strategy in ALL_STRATEGIES for kind in component_kinds(strategy)}
@@ -137,7 +172,7 @@ def test_the_trials_include_every_member(family: str) -> None:
 def test_every_part_of_a_server_changes_the_result_of_a_trial(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
     """Otherwise a trial would prove nothing: with ages of zero, without a straggler, or with exact numbers."""
     default_part = examples(SERVER_FAMILIES[key])[0]
-    kinds_without_effect = {example.kind for example in examples(SERVER_FAMILIES[key])} - {default_part.kind}
+    kinds_without_effect = {settings[key].kind for settings in server_settings()} - {default_part.kind}
     for trial_index, settings in enumerate(server_settings()):
         if settings[key].kind in kinds_without_effect:
             digests = [

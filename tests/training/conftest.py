@@ -18,6 +18,7 @@ from services.runtime.control import EvaluationPointReport, FinalNodeReport
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.schema.arrays import HostArray
+from services.schema.component import ScenarioComponent
 
 Row: TypeAlias = dict[str, Any]
 Document: TypeAlias = dict[str, Any]
@@ -79,9 +80,13 @@ class SimulatedTrial:
 Simulate: TypeAlias = Callable[..., SimulatedTrial]
 
 
-def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
-    """Return the plan of a document's only trial."""
+def plan_of(
+    document: Document, *, hash_every_step: bool = False, parts: dict[str, ScenarioComponent] | None = None
+) -> Plan:
+    """Return the plan of a document's only trial; `parts`, which need not be registered, replace its strategy's."""
     (trial,) = Scenario.decode(document).trials()
+    if parts:
+        trial = trial.model_copy(update={"strategy": trial.strategy.model_copy(update=parts)})
     plan = make_plan(trial, "rehearsal", "simulated", DummyAddresses())
     return plan.model_copy(update={"hash_every_step": hash_every_step})
 
@@ -114,6 +119,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
         timeouts: Document | None = None,
         events: list[Document] | None = None,
         seed: int = 1,
+        parts: dict[str, ScenarioComponent] | None = None,
         **workload: Any,
     ) -> SimulatedTrial:
         document = {
@@ -133,7 +139,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
             "events": events or [],
             "seed": seed,
         }
-        trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step))
+        trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step, parts=parts))
         trials.append(trial)
         simulate_trial(trial.plan, lambda node: trial.lines[node].append)
         return trial

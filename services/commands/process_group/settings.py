@@ -58,7 +58,7 @@ class ProcessGroupSettings(FrozenRecord):
         if unknown := [name for name in self.ranks if name not in self.addresses]:
             raise ValueError(f"peers has no address of {', '.join(unknown)}")
         if self.compress.aggregation != "partial_sums":
-            why = "collectives of tensors add partial sums, which need fp16 or identity"
+            why = "collectives of tensors add partial sums, which need fp16, bf16 or identity"
             raise ValueError(f"{why}; compressor {self.compress.kind} compresses whole vectors")
         if conflict := self.collective.find_model_conflict((0,)):
             raise ValueError(f"remove {conflict[0]} of {self.collective.kind}: the tensors of a script differ in size")

@@ -1,14 +1,12 @@
 """Sum of a gradient over all workers, part by part, beside the backward pass that computes the gradient."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from services.collectives.base import TransferSchedule
-from services.collectives.execution.executor import all_reduce
+from services.collectives.execution.executor import GroupMember, all_reduce
 from services.compressors import Compressor
 from services.runtime.run_log import StepTimer
-from services.runtime.transport import Transport
 from services.schema.arrays import HostArray
 from services.strategies.overlap.base import BucketPart, Overlap
 
@@ -16,9 +14,7 @@ from services.strategies.overlap.base import BucketPart, Overlap
 class BucketCollective(NamedTuple):
     """Collective that sums parts of the gradients of all workers."""
 
-    transport: Transport
-    node_names: Sequence[str]  # of all workers, by rank
-    rank: int
+    member: GroupMember  # this worker among all workers
     schedule: TransferSchedule
     compressor: Compressor
 
@@ -102,5 +98,5 @@ class BucketReduction:
     async def _sum_part(self, message_step: int, part: BucketPart) -> None:
         entries = part.vector_range.view(self.vector)
         entries *= entries.dtype.type(self._weight)
-        transport, node_names, rank, schedule, compressor = self._collective
+        (transport, node_names, rank, _), schedule, compressor = self._collective
         await all_reduce(transport, node_names, rank, schedule, message_step, entries, compressor)

@@ -148,8 +148,10 @@ def find_phase_conflicts(
         if isinstance(phase_after, ParameterServer)
         else phase_after.find_scenario_conflicts
     )
+    conflicts_before = phase_before.find_pre_switch_conflicts() if isinstance(phase_before, ParameterServer) else ()
     conflicts = [
         *prepend_parent_key("before", phase_before.find_scenario_conflicts(scenario_sizes)),
+        *prepend_parent_key("before", conflicts_before),
         *prepend_parent_key("after", conflicts_after(scenario_sizes)),
     ]
     yield from conflicts
