@@ -11,6 +11,11 @@ from analysis.convergence.compare import ReferenceComparison, compare_trial_with
 from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.collectives import CollectiveTimes, measure_collectives
+from analysis.metrics.compute_utilisation import (
+    UNKNOWN_UTILISATION,
+    ComputeUtilisation,
+    measure_compute_utilisation,
+)
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
@@ -102,6 +107,7 @@ class TrialResult:
     cost: float | None = None  # from declared prices, in `currency`
     currency: str | None = None
     cost_reason: str = ""  # why the cost is not known
+    compute_utilisation: ComputeUtilisation = UNKNOWN_UTILISATION  # share of the step time that is not blocked
 
     @property
     def is_finished(self) -> bool:
@@ -200,6 +206,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
             plan, None if has_missed else samples_to_target(trial), shipped_references()
         ),
         collectives=measure_collectives(trial),
+        compute_utilisation=measure_compute_utilisation(trial),
         **asdict(measure_running_costs(trial)),
     )
 
@@ -393,6 +400,12 @@ class TrialGroup:
         """
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
+
+    @property
+    def compute_utilisation(self) -> float | None:
+        """Compute utilisation, averaged over the repeated trials; None if it is not known for one of them."""
+        shares = [trial.compute_utilisation.share for trial in self.trials]
+        return None if None in shares else _mean_or_none([share for share in shares if share is not None])
 
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
