@@ -92,7 +92,7 @@ def _describe(row: UtilisationRow) -> str:
 def _draw_row(axes: Axes, y: int, row: UtilisationRow, colour: str, marker: str) -> None:
     axes.hlines(y, row.round_p5, row.round_p95, color=FAINT_GREY, linewidth=1.6)
     axes.hlines(y, row.worker_min, row.worker_max, color=FOREGROUND, linewidth=3.2)
-    axes.plot([row.share], [y], color=colour, marker=marker, markersize=6, linestyle="none")
+    axes.plot([row.share], [y], color=colour, marker=marker, markersize=6, linestyle="none", clip_on=False)
     right_end = max(row.share, row.worker_max, row.round_p95)
     text = format_quantity(row.share, "%")
     axes.annotate(text, (right_end, y), (8, 0), textcoords="offset points", va="center", fontsize=8)
