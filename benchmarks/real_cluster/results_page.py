@@ -13,7 +13,7 @@ from benchmarks.real_cluster.comparison import (
     limited_rate_bps,
 )
 from benchmarks.real_cluster.measured_runs import plain_compute_s
-from benchmarks.real_cluster.rehearsal import LINK_RATES, case_of
+from benchmarks.real_cluster.rehearsal import LINK_RATES, STRATEGY_KINDS, case_of
 from benchmarks.real_cluster.remainder import describe_remainder
 from services.cluster.links.ethernet import FRAME_BYTES, PAYLOAD_BYTES
 
@@ -28,9 +28,9 @@ has in virtual time. `make bench-real-cluster` computes this page; it needs no G
 [benchmarks/real_cluster/README.md](../../benchmarks/real_cluster/README.md) names the source and the licence of the
 measured values, and describes the cluster."""
 COMPUTE_ORIGIN = """\
-Both programs are rehearsed with the strategy `local_sgd`: DiLoCo exchanges the same vectors in the same steps, and its
-outer optimiser takes less than half a millisecond (whole step - compute - blocked). The compute time of a step can be
-measured on one machine. Here it comes from the same runs as the measured values: the file has no other runs."""
+DiLoCo exchanges the same vectors in the same steps as local SGD, and its outer optimiser takes less than half a
+millisecond (whole step - compute - blocked). The compute time of a step can be measured on one machine. Here it comes
+from the same runs as the measured values: the file has no other runs."""
 TABLE_RULES = """## All runs
 
 - **mean step**: mean over all counted steps of a run. The rehearsed mean is over as many steps with and without an
@@ -99,6 +99,10 @@ def _prediction_lines(rows: Sequence[ComparedRun]) -> Iterator[str]:
         (
             f"{runs[0].nodes} workers, {runs[0].parameters:,} parameters in fp32, exchanges every H steps by a ring",
             "the training program",
+        ),
+        (
+            f"strategies: {', '.join(f'{name} as `{STRATEGY_KINDS[name]}`' for name in _algorithms(rows))}",
+            "which vectors are exchanged in which steps",
         ),
         ("uplinks of 200 Mbit/s or 5 Gbit/s", "the limits of the shaper"),
         (f"{PAYLOAD_BYTES} of {FRAME_BYTES} bytes of a frame are payload", "Ethernet with an MTU of 1500"),

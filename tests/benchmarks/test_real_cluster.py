@@ -20,7 +20,7 @@ from compose.engines.simulated import SimulatedEngine
 
 RUN_COUNT = 32
 LONG_PERIODS = {32, 128}  # whose counted steps contain the first exchange of a run
-MAX_UTILISATION_ERROR = 0.10  # in percentage points / 100
+MAX_UTILISATION_ERROR = 0.15  # of runs that count the first exchange
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,8 @@ def test_the_order_of_the_runs_of_an_algorithm_is_kept(rows: list[ComparedRun]) 
 def test_predicted_utilisation_is_near_the_measured_one(rows: list[ComparedRun]) -> None:
     """It follows from the mean step, so it is too high where the first exchange is counted, and nowhere too low."""
     for row in rows:
-        assert -0.01 <= row.compute_utilisation - row.measured.compute_utilisation <= MAX_UTILISATION_ERROR * 1.5, (
-            row.measured.name
-        )
+        error = row.compute_utilisation - row.measured.compute_utilisation
+        assert -0.01 <= error <= (0.03 if row.meets_aim else MAX_UTILISATION_ERROR), row.measured.name
 
 
 def test_measured_exchanges_do_not_enter_the_prediction(measured_runs: list[MeasuredRun]) -> None:
