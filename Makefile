@@ -10,7 +10,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-codecs bench-commands bench-compute bench-convergence bench-fidelity bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-codecs bench-commands bench-compute bench-convergence bench-fidelity bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -78,6 +78,9 @@ bench-convergence: $(ready) ## measure reference convergence points in virtual t
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+
+bench-real-cluster: $(ready) ## compare step times of a real cluster with their rehearsal [ARGS='--engine docker --write "my machine"']
+	$(bin)/python -m benchmarks.real_cluster $(ARGS)
 
 bench-compute: $(torch_ready) ## compare time and memory of training steps with PyTorch [ARGS='--threads 4 --write "my machine"']
 	$(torch_bin)/python -m benchmarks.compute $(ARGS)

@@ -17,6 +17,7 @@ from analysis.metrics.comparisons.strategy_comparison import (
 )
 from analysis.report.fastest import format_missed_repeats, is_too_close
 from analysis.report.tables.reference_table import reference_warning
+from analysis.report.utilisation_finding import describe_needed_rates
 from analysis.report.wording import (
     capitalise_first_letter,
     describe_compressed_traffic,
@@ -80,6 +81,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
         _fast_convergence_warning(summary),
         reference_warning(summary),
         *_describe_useless_compression(summary),
+        describe_needed_rates(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]

@@ -11,6 +11,11 @@ from analysis.convergence.compare import ReferenceComparison, compare_trial_with
 from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.collectives import CollectiveTimes, count_extra_collectives, measure_collectives
+from analysis.metrics.compute_utilisation import (
+    UNKNOWN_UTILISATION,
+    ComputeUtilisation,
+    measure_compute_utilisation,
+)
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
@@ -107,6 +112,7 @@ class TrialResult:
     cost: float | None = None  # from declared prices, in `currency`
     currency: str | None = None
     cost_reason: str = ""  # why the cost is not known
+    compute_utilisation: ComputeUtilisation = UNKNOWN_UTILISATION  # share of the step time that is not blocked
 
     @property
     def is_finished(self) -> bool:
@@ -207,6 +213,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         collectives=measure_collectives(trial),
         extra_collectives=count_extra_collectives(trial),
         hidden_communication_seconds=mean_hidden_communication_s(trial),
+        compute_utilisation=measure_compute_utilisation(trial),
         **asdict(measure_running_costs(trial)),
     )
 
@@ -406,6 +413,12 @@ class TrialGroup:
         """Seconds of a step's compute with hidden communication, averaged over the repeated trials; None: unknown."""
         seconds = [trial.hidden_communication_seconds for trial in self.trials]
         return _mean_or_none([value for value in seconds if value is not None])
+
+    @property
+    def compute_utilisation(self) -> float | None:
+        """Compute utilisation, averaged over the repeated trials; None if it is not known for one of them."""
+        shares = [trial.compute_utilisation.share for trial in self.trials]
+        return None if None in shares else _mean_or_none([share for share in shares if share is not None])
 
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:

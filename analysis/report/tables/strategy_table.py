@@ -41,6 +41,7 @@ class StrategyRow:
     speedup: str
     efficiency: str
     factors: str  # hardware × statistical efficiency
+    compute_utilisation: str
     quality: str
     accelerator_hours: str
     energy: str  # modelled
@@ -80,6 +81,7 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
             group,
             _format_time(group, time_metric),
             *_format_efficiencies(points.get((group.strategy, group.condition, group.workers))),
+            _format_compute_utilisation(group),
             _format_quality_and_interval(group, metric),
             *_format_running_costs(group),
             _format_comparison(group, references[group.name], gaps),
@@ -120,6 +122,17 @@ def _format_efficiencies(point: SpeedupPoint | None) -> tuple[str, str, str]:
         factors = f"{hardware} {TIMES_SIGN} {statistical}"
     efficiency = f"{format_percentage(point.efficiency)}{format_percentage_interval(point.efficiency_ci)}"
     return (f"{format_number(point.speedup)}{format_interval(point.speedup_ci)}", efficiency, factors)
+
+
+def _format_compute_utilisation(group: TrialGroup) -> str:
+    """Return the mean compute utilisation of the repeats with its interval."""
+    shares = [trial.compute_utilisation.share for trial in group.trials]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return NOT_MEASURED
+    interval = np.clip(mean_interval(np.array(known)) or (), 0.0, 1.0)
+    mean, *limits = (format_quantity(float(value), "%") for value in (np.mean(known), *interval))
+    return f"{mean} [{', '.join(limits)}]" if limits else mean
 
 
 def _format_quality_and_interval(group: TrialGroup, metric: MetricName | None) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
+from analysis.metrics.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
@@ -74,6 +75,14 @@ def text_of(summary: RunSummary) -> str:
     return " ".join([*headline_sentences(summary), *summary_sentences(summary)])
 
 
+def at_uplink(strategy: str, uplink: str, share: float | None, workers: int = 4, key: str = "uplink") -> Group:
+    """A single trial at a swept rate with a compute utilisation."""
+    utilisation = UNKNOWN_UTILISATION if share is None else ComputeUtilisation(share)
+    labels = {f"cluster.worker.{key}": uplink, "workers": workers}
+    condition = f"{key} {uplink}"
+    return repeats(strategy, workers, [1.0], condition, labels=labels, compute_utilisation=utilisation)
+
+
 CLEAR, SLOWER, CROSSING = [1.0, 1.2, 0.9, 1.1, 1.0], [2.0, 2.5, 1.9, 2.1, 2.2], [1.1, 1.0, 1.2, 0.9, 1.1]
 LOW, HIGH, MIXED = [0.37, 0.38, 0.36], [0.84, 0.85, 0.84], [0.30, 0.90, 0.86]
 PHASES = {"compute": 0.1, "exchange": 0.1, "wait": 0.0, "update": 0.0}
@@ -91,6 +100,34 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
             [reaching("ring", 4, CLEAR), reaching("ring", 8, CROSSING)],  # another number of workers
             [reaching("ring", 4, CLEAR), reaching("ps", 4, CROSSING)],  # another strategy
             [reaching("ring", 4, [1.0]), reaching("ps", 4, [1.04])],  # single runs
+        ],
+    ),
+    "the utilisation is high from a rate on": (
+        "at least 95% from uplink 2gbit on with a and b; below 95% at uplink 10gbit with c",
+        [
+            *[at_uplink("a", rate, share) for rate, share in (("10gbit", 0.99), ("500mbit", 0.9), ("2gbit", 0.96))],
+            *[at_uplink("b", rate, share) for rate, share in (("500mbit", 0.1), ("2gbit", 0.95), ("10gbit", 1.0))],
+            *[at_uplink("c", rate, share) for rate, share in (("500mbit", 0.96), ("2gbit", 0.96), ("10gbit", 0.9))],
+        ],
+        [],
+    ),
+    "some rate is sufficient": (
+        "compute utilisation is at least 95%",
+        [at_uplink("a", "1gbit", 0.9), at_uplink("a", "2gbit", 0.95)],
+        [
+            [at_uplink("a", "1gbit", 0.9), at_uplink("a", "2gbit", 0.94)],
+            [at_uplink("a", "1gbit", 0.96), at_uplink("a", "2gbit", 0.94)],  # a higher rate has less
+        ],
+    ),
+    "rates and utilisations are known": (
+        "compute utilisation is",
+        [at_uplink("a", "1gbit", 0.1), at_uplink("a", "2gbit", 0.2)],
+        [
+            [at_uplink("a", "2gbit", 0.96), at_uplink("a", "10gbit", None)],  # not measured
+            [at_uplink("a", "2gbit", 0.96)],  # not swept
+            [at_uplink("a", "2gbit", 0.96), at_uplink("a", "10gbit", 0.99, workers=8)],  # workers vary as well
+            [at_uplink("a", "2ms", 0.96, key="delay"), at_uplink("a", "10ms", 0.99, key="delay")],
+            [at_uplink("a", "slow", 0.96), at_uplink("a", "fast", 0.99)],  # names of cases
         ],
     ),
     "the winner trains fastest": (

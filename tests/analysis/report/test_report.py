@@ -92,6 +92,7 @@ def test_fidelity_json_lists_every_check(reported_run: RunFolder) -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "compute_utilisation",
         "efficiency",
         "learning",
         "predicted",
@@ -112,7 +113,7 @@ def test_the_page_loads_nothing_external(reported_run: RunFolder) -> None:
 
     assert "<script" not in page
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
-    assert page.count("<svg") == 8
+    assert page.count("<svg") == 9
     assert "not an MLPerf result" in page
 
 
