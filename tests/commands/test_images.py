@@ -13,7 +13,7 @@ import pytest
 from command_plans import plan_command
 
 from compose.commands import images
-from compose.commands.dry_run import profile_command_on_host
+from compose.commands.dry_run import measure_step_profile_on_host
 from compose.commands.image_programs import KILLED_EXIT_CODE, run_in_container
 from compose.commands.images import describe_image
 from compose.commands.limits import check_commands
@@ -278,10 +278,10 @@ def test_the_dry_run_runs_in_the_image(tmp_path: Path, user_image: str) -> None:
     assert isinstance(workload, CommandWorkload)
     failing = workload.model_copy(update={"requires": (), "environment": {"ENSAYO_FAIL": "1"}})
 
-    outcome = profile_command_on_host(failing, 2, 0)
+    outcome = measure_step_profile_on_host(failing, 2, 0)
 
     assert workload.interpreter
-    assert outcome.profile is None
+    assert outcome.step_profile is None
     uid = container_user().partition(":")[0]
     assert f"RuntimeError: {workload.interpreter.path} /run/ensayo-dry-run/files {uid}" in outcome.reason
 
