@@ -13,7 +13,7 @@ from analysis.report.report import write_report
 from analysis.report.tables.communication_table import make_communication_table
 from analysis.results.trial_result import TrialResult, measure_trial
 
-HEADING = "Communication of the command per step"
+HEADING = "Hidden and exposed communication per step"
 StepsLine = Callable[..., str]
 
 
