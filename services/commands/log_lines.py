@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+EXPONENT = re.compile(r"[eE][+-]?[0-9]+")
+
 
 @dataclass(frozen=True)
 class MetricPatterns:
@@ -16,13 +18,19 @@ class MetricPatterns:
         """Return the metrics that a line states, by name; a text that is no number is left out."""
         values: dict[str, float] = {}
         for metric, expression in self._expressions.items():
-            if (match := expression.search(line)) and (value := _to_number(match[1])) is not None:
+            if (match := expression.search(line)) and (value := _to_number(_number_text(match))) is not None:
                 values[metric] = value
         return values
 
     @cached_property
     def _expressions(self) -> dict[str, re.Pattern[str]]:
         return {metric: re.compile(pattern) for metric, pattern in self.pattern_by_metric.items()}
+
+
+def _number_text(match: re.Match[str]) -> str | None:
+    """Return the text of the group, with an exponent that follows it: [0-9.]+ matches only the 5.8 of 5.8e-07."""
+    exponent = EXPONENT.match(match.string, match.end(1)) if match[1] else None
+    return match[1] if exponent is None else match[1] + exponent[0]
 
 
 def _to_number(text: str | None) -> float | None:

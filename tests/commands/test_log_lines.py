@@ -14,6 +14,20 @@ def test_a_line_may_state_several_metrics() -> None:
     assert patterns.find_values("") == {}
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("loss=5.811448886561266e-07", 5.811448886561266e-07),
+        ("loss=2E3, lr=1e-3", 2000.0),
+        ("loss=1.5epochs=3", 1.5),
+        ("loss=1.5 e-3", 1.5),
+    ],
+)
+def test_a_pattern_for_digits_reads_a_number_with_its_exponent(line: str, value: float) -> None:
+    """Python prints small losses with an exponent; without it, a loss of 6e-07 would be reported as 6."""
+    assert MetricPatterns({"loss": "loss=([0-9.]+)"}).find_values(line) == {"loss": value}
+
+
 @pytest.mark.parametrize("text", ["nan", "inf"])
 def test_a_loss_that_is_no_finite_number_is_a_value(text: str) -> None:
     """A training that diverges prints it, and the trial then counts as diverged."""
