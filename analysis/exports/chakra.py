@@ -73,8 +73,9 @@ def find_export_obstacle(trial_plan: TrialPlan) -> str | None:
         return "its plan does not record the owner of every shard"
     if trial_plan.precision not in BYTES_PER_PARAMETER_BY_PRECISION:
         return f"the size of messages in precision {trial_plan.precision} is not known"
-    if (compressor := trial_plan.strategy.get("compress", {}).get("kind", "identity")) != "identity":
-        return f"the size of messages compressed by {compressor} is not known"
+    for key in ("compress", "compress_replies"):
+        if (compressor := trial_plan.strategy.get(key, {}).get("kind", "identity")) != "identity":
+            return f"the size of messages compressed by {compressor} is not known"
     return None
 
 

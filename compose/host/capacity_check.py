@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil, inf
 from typing import NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from compose.calibration.capacity import HostCapacity
@@ -37,6 +38,7 @@ from services.runtime.pacing import FORWARD_SHARE, MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
+from services.strategies import SinglePhaseStrategy
 from services.strategies.cost_model import Flow
 
 USUAL_DILATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -344,8 +346,9 @@ def _predict_step_load(
     compute_phases = tuple(_worker_compute_times(plan, training_phase, step_cpu_times))
     size_bytes = sum(training_phase.bytes_per_step.values())
     messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
-    summed_bytes = size_bytes / plan.payload_scale  # padding is not summed
-    moved_bytes = size_bytes if plan.sends_padding else summed_bytes
+    payload_bytes = size_bytes / plan.payload_scale  # padding is not summed
+    moved_bytes = size_bytes if plan.sends_padding else payload_bytes
+    summed_bytes = _summed_bytes_per_step(plan, training_phase, payload_bytes)
     messages_s = (
         messages * host_capacity.message_cpu_s
         + moved_bytes * host_capacity.byte_cpu_s
@@ -359,6 +362,24 @@ def _predict_step_load(
         step_s=training_phase.predicted.step_s,
         is_asynchronous=bool(training_phase.predicted.steps_s),
     )
+
+
+def _summed_bytes_per_step(
+    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, payload_bytes_per_step: float
+) -> float:
+    """Return the bytes of the vectors that all nodes add in a step.
+
+    They are the sent bytes, unless every worker gets the compressed vectors of all workers: it then adds whole vectors.
+    """
+    exchange = _strategy_of_phase(plan, training_phase).describe_worker_exchange()
+    if exchange.compressor.aggregation != "all_gather" or not training_phase.schedule.rounds:
+        return payload_bytes_per_step
+    return plan.workers**2 * plan.parameters * np.dtype(plan.dtype).itemsize / exchange.exchange_period
+
+
+def _strategy_of_phase(plan: Plan, training_phase: Plan | PostSwitchPhasePlan) -> SinglePhaseStrategy:
+    first, *second = plan.strategy.training_phases()
+    return second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
 
 
 def _parameter_updates_s(
@@ -379,8 +400,7 @@ def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPha
 
     If workers update parameters, the updates of all replicas count, else those of all servers.
     """
-    first, *second = plan.strategy.training_phases()
-    strategy = second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
+    strategy = _strategy_of_phase(plan, training_phase)
     algorithm = strategy.server_algorithm()
     if algorithm is None or strategy.describe_worker_exchange().workers_run_optimiser:
         return replica_count

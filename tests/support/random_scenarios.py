@@ -14,11 +14,14 @@ COLLECTIVES = (
     {"kind": "reduce_to_one"},
     *({"kind": kind, "size": size} for kind in ("hierarchical", "hierarchical_copy") for size in (2, 3)),
 )
+ALL_GATHER_ALGORITHMS = tuple({"kind": kind} for kind in ("ring", "tree", "direct"))
+SPARSE = tuple({"kind": "top_k", "ratio": ratio} for ratio in (0.05, 0.5))
 ROUNDS = ({"kind": "bsp"}, {"kind": "backup", "backups": 1}, {"kind": "elastic"}, {"kind": "greedy"})
 NO_ROUNDS = ({"kind": "asp"}, {"kind": "ssp", "staleness": 2}, {"kind": "dssp", "low": 1, "high": 4}, {"kind": "gba"})
 STRATEGY_KINDS = (
     "none",
     "all_reduce",
+    "gathering_all_reduce",
     "local_sgd",
     "parameter_server",
     "asynchronous_server",
@@ -111,6 +114,8 @@ def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911
             return {"kind": "none"}
         case "all_reduce":
             return {"kind": kind, **collective, **compress}
+        case "gathering_all_reduce":
+            return {"kind": "all_reduce", "gather": rng.choice(ALL_GATHER_ALGORITHMS), "compress": rng.choice(SPARSE)}
         case "local_sgd":
             return {"kind": kind, "period": rng.randint(1, 6), **collective, **compress}
         case "parameter_server":

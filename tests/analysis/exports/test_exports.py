@@ -331,10 +331,13 @@ def test_chakra_export_rejects_strategies_with_unsupported_messages(kind: str) -
 @pytest.mark.parametrize(
     ("compressor", "reason"), [("fp16", "the size of messages compressed by fp16 is not known"), ("identity", None)]
 )
-def test_chakra_export_rejects_compressed_messages(compressor: str, reason: str | None) -> None:
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("all_reduce", "compress"), ("parameter_server", "compress"), ("parameter_server", "compress_replies")],
+)
+def test_chakra_export_rejects_compressed_messages(kind: str, key: str, compressor: str, reason: str | None) -> None:
     """Their sizes differ from those of the vectors, so a replay would take the wrong time."""
-    plan = TrialPlan(
-        trial="000", label="r", workers=2, strategy={"kind": "all_reduce", "compress": {"kind": compressor}}
-    )
+    strategy = {"kind": kind, key: {"kind": compressor}}
+    plan = TrialPlan(trial="000", label="r", workers=2, shards=((0, 9),), strategy=strategy)
 
     assert find_export_obstacle(plan) == reason

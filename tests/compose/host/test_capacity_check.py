@@ -328,6 +328,18 @@ def test_sending_and_adding_bytes_costs_cpu_time() -> None:
     assert cpu_s_with_byte_costs - cpu_s_without_byte_costs == pytest.approx(2e-8 * sum(plan.bytes_per_step.values()))
 
 
+@pytest.mark.parametrize("period", [1, 23])
+def test_workers_that_gather_compressed_vectors_add_the_whole_vectors_of_all_workers(period: int) -> None:
+    """Four workers add four vectors each, although they send only a hundredth of the entries."""
+    sparse = {"kind": "local_sgd", "period": period, "compress": {"kind": "top_k", "ratio": 0.01}}
+    scenario = make_scenario(sparse, dilation="auto", worker={"throughput": "1000/s"})
+    (plan,) = make_plans(scenario)
+
+    without_sums, with_sums = (check_scenario(scenario, sum_s=cost).demands[0].cpu_s for cost in (0.0, 1e-8))
+
+    assert with_sums - without_sums == pytest.approx(1e-8 * 16 * 4 * plan.parameters / period)
+
+
 def test_workers_without_a_throughput_have_no_needs() -> None:
     """They run as fast as the host allows and promise no step time."""
     (demand,) = check_scenario(make_scenario(workers=32), message_cpu_s=10.0).demands

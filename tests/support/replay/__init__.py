@@ -13,7 +13,7 @@ from math import inf
 from replay import elastic, pushes, sums
 from replay.base import Model, ShardArrivals, TrialProgress
 from services.collectives import TransferSchedule
-from services.compressors import CompressorSeed
+from services.compressors import CompressorSeed, IdentityCompressor
 from services.learning.datasets import TrainTestData
 from services.learning.parameter_updater import ParameterUpdater
 from services.plan import Plan
@@ -28,7 +28,7 @@ def replay(plan: Plan, arrivals: Sequence[ShardArrivals], progress: TrialProgres
     """Return the expected final parameters of a run, shape (parameters,); `arrivals` has one item per shard.
 
     Raises:
-        UserError: the strategy is `none` or `local_sgd`, or its compressor has a state.
+        UserError: the strategy is `none` or `local_sgd`, its compressor has a state, or replies are compressed.
         ProtocolError: the logs contradict themselves.
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
@@ -36,6 +36,9 @@ def replay(plan: Plan, arrivals: Sequence[ShardArrivals], progress: TrialProgres
     compressor, switch = phases.first.describe_worker_exchange().compressor, phases.switch
     if compressor.init_state(1, CompressorSeed()) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
+    servers = [phase.server_algorithm() for phase in phases]
+    if any(algorithm and algorithm.reply_compressor != IdentityCompressor() for algorithm in servers):
+        raise UserError("compressed replies depend on all earlier replies to a worker, which replays do not follow")
     initial_params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
     initial_model = Model(initial_params, plan.optimiser.init_state(initial_params))
     updater = plan.make_parameter_updater(plan.optimiser)
