@@ -50,17 +50,15 @@ def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
     return "median" if plan.exchange_period == 1 else "median round"
 
 
-def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
+def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan, steps_per_exchange: int = 1) -> float:
     """Return the median or the mean step time in seconds.
 
-    If workers' speeds vary, return the mean over steps on whole batches, otherwise the median.
-
-    Closed forms predict the mean where speeds vary.
+    If workers' speeds vary, or if only some steps have an exchange, return the mean over steps on whole batches,
+    otherwise the median. Closed forms predict the same statistic.
     """
     seconds = step_table["step_s"].astype(float)
-    return float(
-        seconds[_full_batch_mask(step_table, plan)].mean() if plan.has_varying_worker_speeds else seconds.median()
-    )
+    is_mean = plan.has_varying_worker_speeds or steps_per_exchange > 1
+    return float(seconds[_full_batch_mask(step_table, plan)].mean() if is_mean else seconds.median())
 
 
 def steps_of_complete_exchanges(step_table: pd.DataFrame, plan: TrialPlan) -> pd.DataFrame:

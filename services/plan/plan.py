@@ -48,6 +48,7 @@ class PostSwitchPhasePlan(FrozenRecord):
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
     schedule: TransferSchedule  # of the collective; empty without one
+    exchange_period: int = 1  # steps from one exchange to the next
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
@@ -180,9 +181,10 @@ class Plan(FrozenRecord, ABC):
     def message_timeout_s(self) -> float:
         """Longest time for which a node waits for a message, in virtual seconds.
 
-        It is the step timeout multiplied by the number of steps between two exchanges.
+        It is the step timeout multiplied by the number of steps between two exchanges, in the phase with the most.
         """
-        return self.timeouts.step * self.exchange_period
+        periods = [self.exchange_period, self.second_phase.exchange_period if self.second_phase else 1]
+        return self.timeouts.step * max(periods)
 
     @property
     def estimated_training_wall_s(self) -> float:

@@ -82,13 +82,11 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
     workload = scenario.training_workload
     workers = scenario.cluster.workers
     layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
-    schedule = workload.evaluation_schedule(workers)
     return ScenarioSizes(
         workers=workers,
         steps=workload.total_steps(workers),
         steps_per_epoch=workload.steps_per_epoch(workers),
-        evaluations=schedule.evaluation_count,
-        steps_between_evaluations=schedule.steps_between,
+        evaluations=workload.evaluation_schedule(workers).evaluation_count,
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         has_link_rates=scenario.cluster.has_link_rate_limits,
         whole_vector_need=workload.whole_vector_need,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
+import numpy as np
+
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
@@ -50,7 +52,6 @@ class ScenarioSizes:
     steps: int  # of the whole budget
     steps_per_epoch: int
     evaluations: int  # of the whole budget
-    steps_between_evaluations: int  # divides the number of steps before every evaluation
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
     whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone
@@ -119,6 +120,11 @@ class BytesPerStep:
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
     replies: tuple[float, ...] = ()  # by rank: bytes of a worker that are replies of its own shard to other workers
+
+    def multiply(self, factor: int) -> "BytesPerStep":
+        """Return the bytes of exchanges that send `factor` vectors of equal size instead of one."""
+        products = (tuple(size * factor for size in sizes) for sizes in (self.workers, self.servers, self.replies))
+        return BytesPerStep(*products)
 
 
 def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
@@ -210,6 +216,11 @@ class ExchangePattern:
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
+
+    def count_vectors(self, optimiser: AnyOptimiser) -> int:
+        """Return the number of vectors of one exchange, given the optimiser of the workers."""
+        return 1 + len(optimiser.init_state(np.zeros(1)).slots) if self.includes_optimiser_state else 1
 
 
 class SinglePhaseStrategy(Strategy):

@@ -5,14 +5,13 @@ fast and communicates little", ICLR 2019; weighted by samples as in H. B. McMaha
 learning of deep networks from decentralized data" (FedAvg), AISTATS 2017.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from pydantic import Field, PositiveInt
 
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
-from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
@@ -31,23 +30,32 @@ from services.strategies.base import (
     average_bytes_per_step,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.periodic_exchange import (
+    NO_SAMPLES,
+    SampleCounts,
+    find_period_conflicts,
+    is_last_step,
+    sum_over_workers,
+)
 
 
 class LocalSgd(SinglePhaseStrategy):
     """Local SGD: one all-reduce of the parameters every `period` steps.
 
-    The period divides the steps between two evaluations, so all workers hold the same parameters whenever quality is
-    measured. With a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and
-    all workers have equal shares of a batch. The workers' optimiser states are not averaged.
+    With a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and all workers
+    have equal shares of a batch. The last step of the budget ends with an exchange, too. An evaluation between two
+    exchanges uses the parameters of the last exchange, which all workers have in common.
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
-    period: PositiveInt = Field(
-        description="local steps between two exchanges; must divide the steps between two evaluations, by default the "
-        "steps of an epoch"
-    )
+    period: PositiveInt = Field(description="local steps from one exchange to the next")
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
+    average_optimiser_state: bool = Field(
+        default=False,
+        description="whether an exchange also averages the vectors of the optimiser's state, such as momenta; false: "
+        "every worker keeps its own",
+    )
 
     @property
     def _averaging_strategy(self) -> AllReduce:
@@ -56,18 +64,7 @@ class LocalSgd(SinglePhaseStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
-        steps = scenario_sizes.steps_between_evaluations
-        if steps % self.period:
-            divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
-            remedy = "use period 1" if steps == 1 else f"use one of {divisors}"
-            if steps == scenario_sizes.steps_per_epoch:
-                why = f"period {self.period} does not divide the {steps} steps of an epoch; {remedy}"
-            else:
-                why = (
-                    f"period {self.period} does not divide the number of steps before every evaluation (their greatest "
-                    f"common divisor is {steps}); {remedy}, or another workload.evaluate_every"
-                )
-            yield KeyConflict(("period",), why)
+        yield from find_period_conflicts(self.period, scenario_sizes)
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -77,7 +74,11 @@ class LocalSgd(SinglePhaseStrategy):
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(exchange_period=self.period, compressor=self.compress)
+        return ExchangePattern(
+            exchange_period=self.period,
+            compressor=self.compress,
+            includes_optimiser_state=self.average_optimiser_state,
+        )
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_strategy.collective_schedule(worker_count)
@@ -90,14 +91,17 @@ class LocalSgd(SinglePhaseStrategy):
         """Return the predicted step time of local SGD.
 
         It is the step time of all_reduce, with the exchange time divided by `period`. An exchange begins when the
-        worker that is slowest over the steps of the round has computed them.
+        worker that is slowest over the steps of the round has computed them. The vectors of an optimiser's state take
+        as long as the parameters.
         """
         prediction = self._averaging_strategy.predict_averaging_step_time(cost_model, self.period)
-        formula = prediction.formula.removeprefix("t_c + ")
-        return prediction.model_copy(update={"formula": f"t_c + ({formula})/τ"})
+        vectors, formula = cost_model.vectors_per_exchange, prediction.formula.removeprefix("t_c + ")
+        factor = f"{vectors}·" if vectors > 1 else ""
+        changes = {"exchange_s": prediction.exchange_s * vectors, "formula": f"t_c + {factor}({formula})/τ"}
+        return prediction.model_copy(update=changes)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
-        return LocalSgdWorker(worker_context, self.period, self.compress)
+        return LocalSgdWorker(worker_context, self.period, self.compress, self.average_optimiser_state)
 
 
 @dataclass(frozen=True)
@@ -105,38 +109,54 @@ class LocalSgdState:
     """State of a local SGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
-    own_samples: int = 0  # since the last exchange
-    all_samples: int = 0  # of all workers, since the last exchange
+    common_params: Vector  # parameters of all workers after the last exchange
+    exchange_number: int = 0  # of the next exchange
+    local_steps: int = 0  # since the last exchange
+    samples: SampleCounts = NO_SAMPLES  # since the last exchange
 
 
 @dataclass(frozen=True)
 class LocalSgdWorker(WorkerAlgorithm):
     """Worker algorithm of local SGD: updates the worker's own parameters.
 
-    The worker averages its parameters with those of all workers every `period` steps.
+    The worker averages its parameters with those of all workers every `period` steps, and in the last step.
     """
 
     period: int
     compressor: Compressor
+    averages_optimiser_state: bool
 
     def initial_state(self, params: Vector) -> LocalSgdState:
-        return LocalSgdState(self.context.updater.init_state(params))
+        return LocalSgdState(self.context.updater.init_state(params), params)
+
+    def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> LocalSgdState:
+        return LocalSgdState(optimiser_state, params, exchange_number=update_count)
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: LocalSgdState, step_timer: StepTimer
     ) -> StepResult:
-        context = self.context
         with step_timer.measure_phase("update"):
-            params, optimiser_state = context.updater.update_params(
+            params, optimiser_state = self.context.updater.update_params(
                 params, gradient.mean, worker_state.optimiser_state, gradient.samples_before
             )
-        own_samples = worker_state.own_samples + gradient.samples
-        all_samples = worker_state.all_samples + context.batch_size(step)
-        if (step + 1) % self.period:
-            return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
+        local = replace(
+            worker_state,
+            optimiser_state=optimiser_state,
+            local_steps=worker_state.local_steps + 1,
+            samples=worker_state.samples.add_step(gradient.samples, self.context.batch_size(step)),
+        )
+        if local.local_steps < self.period and not is_last_step(self.context, step, gradient):
+            return StepResult(params, local, eval_params=local.common_params)
         with step_timer.measure_phase("exchange"):
-            host = context.device.to_host(params)
-            mean = host * host.dtype.type(own_samples / all_samples)
-            number, schedule, compressor = step // self.period, context.schedule, self.compressor
-            await all_reduce(context.transport, context.workers, context.rank, schedule, number, mean, compressor)
-            return StepResult(context.device.to_device(mean), LocalSgdState(optimiser_state))
+            own_slots = optimiser_state.slots if self.averages_optimiser_state else ()
+            params, *mean_slots = await self._average([params, *own_slots], local)
+        if self.averages_optimiser_state:
+            optimiser_state = replace(optimiser_state, slots=tuple(mean_slots))
+        return StepResult(params, LocalSgdState(optimiser_state, params, local.exchange_number + 1))
+
+    async def _average(self, vectors: Sequence[Vector], local: LocalSgdState) -> list[Vector]:
+        """Return the means of vectors over all workers, weighted by samples."""
+        host_vectors = [self.context.device.to_host(vector) for vector in vectors]
+        weighted = [vector * vector.dtype.type(local.samples.own_share) for vector in host_vectors]
+        await sum_over_workers(self.context, local.exchange_number, weighted, self.compressor)
+        return [self.context.device.to_device(mean) for mean in weighted]
