@@ -30,7 +30,6 @@ class CompressorSeed(NamedTuple):
     sender: int = 0  # differs by node and range of the parameter vector
 
 
-
 @dataclass(frozen=True)
 class CompressedPayload:
     """A compressed vector, ready for the wire."""
