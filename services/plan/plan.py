@@ -243,6 +243,7 @@ class TrainingPlan(Plan):
     rate_schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
     clip_norm: float | None = None  # largest norm of the gradient of an update
     batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
+    micro_batches: int = 1  # parts in which a worker computes its share of a batch
     epochs: int  # training budget
     train_samples: int
     eval_samples: int

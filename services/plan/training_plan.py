@@ -134,6 +134,7 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
         "precision": workload.precision,
         "payload": workload.planned_payload,
         "batch": workload.global_batch_size(worker_count),
+        "micro_batches": workload.micro_batches,
         "epochs": workload.epochs,
         "target": workload.target,
         "stop_at_target": workload.stop == "target",

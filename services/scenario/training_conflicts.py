@@ -60,6 +60,7 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_late_event_conflicts(scenario)
     yield from _find_unused_gpu_conflicts(scenario)
     yield from _find_memory_conflicts(scenario)
+    yield from _find_micro_batch_conflicts(scenario)
     yield from _find_payload_conflicts(scenario)
 
 
@@ -199,6 +200,18 @@ def _find_memory_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
                 f"{model.min_node_memory_bytes >> 20}MiB, more than {memory}; write for example memory: 512MiB"
             )
             yield KeyConflict(("cluster", role, "memory"), message)
+
+
+def _find_micro_batch_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if no worker has a sample for each of its micro-batches."""
+    workload, workers = scenario.training_workload, scenario.cluster.workers
+    largest_share = max(workload.data_order(workers, scenario.seed).share_sizes(0, (1,) * workers))
+    if workload.micro_batches > largest_share:
+        message = (
+            f"a worker's share of a batch has {largest_share} samples, too few for {workload.micro_batches} "
+            f"micro-batches; use at most {largest_share}, or a larger batch"
+        )
+        yield KeyConflict(("workload", "micro_batches"), message)
 
 
 def _find_payload_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
