@@ -15,12 +15,13 @@ from strategy_contexts import context
 from services.compressors import AnyCompressor, Compressor, CompressorSeed, Fp16, IdentityCompressor
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
-from services.strategies import AllReduce, LocalSgd, ParameterServer
+from services.strategies import AllReduce, DiLoCo, LocalSgd, ParameterServer
 
 EXAMPLES: list[tuple[Compressor, float, float]] = [  # member, largest relative error, bytes per entry
     (IdentityCompressor(), 0.0, 4.0),
     (Fp16(), 2.0**-11, 2.0),
 ]
+STREAMING = DiLoCo(period=2, fragments=2, overlap_steps=1)
 
 every_compressor = pytest.mark.parametrize(
     ("compressor", "error", "bytes_per_entry"), EXAMPLES, ids=[repr(compressor) for compressor, *_ in EXAMPLES]
@@ -93,12 +94,12 @@ def test_compressor_works_on_the_device_of_the_vector(
 
 
 @every_compressor
-@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), LocalSgd(period=2)])
+@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), LocalSgd(period=2), STREAMING])
 def test_trial_on_a_device_that_refuses_what_a_gpu_refuses_gives_the_bits_of_the_cpu(
     compressor: Compressor,
     error: float,
     bytes_per_entry: float,
-    strategy: AllReduce | ParameterServer | LocalSgd,
+    strategy: AllReduce | ParameterServer | LocalSgd | DiLoCo,
     use_guarded_device: Callable[[], None],
 ) -> None:
     """A payload is compressed on the device or on the host, whichever the strategy does, and leaves from the host."""
