@@ -173,7 +173,10 @@ def _make_exchange_law_data(trial_groups: Sequence[TrialGroup], analysed_run: An
             sum(group.mean_s_by_step_phase.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in trial_groups
-        if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchange_period == 1 and not plan.second_phase
+        if (plan := plans[group.trials[0].id]).schedule.rounds
+        and plan.exchange_period == 1
+        and plan.predicted_exchange_without_latency_s >= 0  # negative where compute hides the latency
+        and not plan.second_phase
     ]
     columns = zip(*rows, strict=True)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))

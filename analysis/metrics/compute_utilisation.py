@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import steps_of_complete_exchanges
+from analysis.metrics.step_seconds import steps_of_all_complete_exchanges
 from analysis.reading.run_table import TrialLogTables
 
 NO_STEPS = "no step was logged"
@@ -40,15 +40,14 @@ UNKNOWN_UTILISATION = ComputeUtilisation(None, reason=NO_STEPS)
 def measure_compute_utilisation(trial: TrialLogTables) -> ComputeUtilisation:
     """Return the compute utilisation of a trial.
 
-    Blocked time is the time of the phases `exchange` and `wait`. Steps are those of `steps_of_complete_exchanges`;
-    without a whole round they are all steps, as in `step_phase_seconds`.
+    Blocked time is the time of the phases `exchange` and `wait`. Steps are those of
+    `steps_of_all_complete_exchanges`, as in `step_phase_seconds`.
     """
     if trial.steps.empty:
         return UNKNOWN_UTILISATION
     if trial.plan.workload_kind == "command" and trial.plan.workers > 1 and trial.collectives.empty:
         return ComputeUtilisation(None, reason=NOT_METERED)
-    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
-    steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
+    steps = steps_of_all_complete_exchanges(trial)
     times = pd.DataFrame(
         {
             "node": steps["node"],

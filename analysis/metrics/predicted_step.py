@@ -27,7 +27,10 @@ def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
     rounds only, or where nothing is predicted.
     """
     return _weighted_mean_s(
-        (phase.predicted.mean_step_s, len(steps_of_complete_exchanges(phase.steps, trial.plan)))
+        (
+            phase.predicted.mean_step_s,
+            len(steps_of_complete_exchanges(phase.steps, trial.plan, phase.exchange_period)),
+        )
         for phase in training_phases(trial)
     )
 

@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_table import STEP_PHASES, TrialLogTables
+from analysis.reading.training_phases import training_phases
 
 StepStatistic = Literal["median", "median round", "mean"]
 
@@ -25,19 +26,19 @@ def step_time_statistics(trial: TrialLogTables) -> dict[str, float] | None:
 def typical_step_s(trial: TrialLogTables) -> float | None:
     """Return the typical step time of a trial, to compare with the predicted step time.
 
-    If speeds vary, the typical time is the mean, otherwise the median.
+    If speeds vary, or only some steps after a switch have an exchange, the typical time is the mean, otherwise the
+    median.
 
     It is the mean or median of the rounds' mean step times. A round is all steps up to an exchange, for most strategies
     one step. Only rounds count in which every step trained a whole batch, unless there are none. None without steps.
     """
     if trial.steps.empty:
         return None
-    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
-    steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
+    steps = steps_of_all_complete_exchanges(trial)
     rounds_s = steps["step_s"].astype(float)
     if trial.plan.exchange_period > 1 or steps.duplicated(["node", "step"]).any():
         rounds_s = rounds_s.groupby([steps["node"], steps["step"] // trial.plan.exchange_period], observed=True).mean()
-    return float(rounds_s.mean() if trial.plan.has_varying_worker_speeds else rounds_s.median())
+    return float(rounds_s.mean() if step_time_statistic_name(trial.plan) == "mean" else rounds_s.median())
 
 
 def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
@@ -45,35 +46,47 @@ def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
 
     The statistic is a mean, a median, or a median of rounds.
     """
-    if plan.has_varying_worker_speeds:
+    has_rare_exchanges_after_switch = plan.second_phase is not None and plan.second_phase.exchange_period > 1
+    if plan.has_varying_worker_speeds or has_rare_exchanges_after_switch:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
-def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
+def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan, steps_per_exchange: int = 1) -> float:
     """Return the median or the mean step time in seconds.
 
-    If workers' speeds vary, return the mean over steps on whole batches, otherwise the median.
-
-    Closed forms predict the mean where speeds vary.
+    If workers' speeds vary, or if only some steps have an exchange, return the mean over steps on whole batches,
+    otherwise the median. Closed forms predict the same statistic.
     """
     seconds = step_table["step_s"].astype(float)
-    return float(
-        seconds[_full_batch_mask(step_table, plan)].mean() if plan.has_varying_worker_speeds else seconds.median()
-    )
+    is_mean = plan.has_varying_worker_speeds or steps_per_exchange > 1
+    return float(seconds[_full_batch_mask(step_table, plan)].mean() if is_mean else seconds.median())
 
 
-def steps_of_complete_exchanges(step_table: pd.DataFrame, plan: TrialPlan) -> pd.DataFrame:
+def steps_of_complete_exchanges(step_table: pd.DataFrame, plan: TrialPlan, steps_per_exchange: int) -> pd.DataFrame:
     """Return the steps of exchange rounds in which every step trained a whole batch.
 
     An exchange ends a round. Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller.
-    The result is empty where no round is whole, as when workers exchange once per epoch.
+    The result is empty where no round is whole, as when workers exchange once per epoch. The steps are those of one
+    training phase.
     """
     on_whole_batch = _full_batch_mask(step_table, plan)
-    if plan.exchange_period == 1 or step_table.empty:
+    if steps_per_exchange == 1 or step_table.empty:
         return step_table[on_whole_batch]
-    rounds = [step_table["node"], step_table["step"] // plan.exchange_period]
-    return step_table[on_whole_batch.groupby(rounds, observed=True).transform("sum") == plan.exchange_period]
+    rounds = [step_table["node"], (step_table["step"] - step_table["step"].min()) // steps_per_exchange]
+    return step_table[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_exchange]
+
+
+def steps_of_all_complete_exchanges(trial: TrialLogTables) -> pd.DataFrame:
+    """Return the steps of complete exchange rounds in all training phases of a trial.
+
+    Return all steps if no round is complete.
+    """
+    in_whole_rounds = [
+        steps_of_complete_exchanges(phase.steps, trial.plan, phase.exchange_period) for phase in training_phases(trial)
+    ]
+    steps = pd.concat(in_whole_rounds)
+    return trial.steps if steps.empty else steps
 
 
 def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
@@ -86,7 +99,7 @@ def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
     """
     if trial.steps.empty:
         return None
-    steps = _steps_of_means(trial)
+    steps = steps_of_all_complete_exchanges(trial)
     means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
 
@@ -100,14 +113,8 @@ def mean_hidden_communication_s(trial: TrialLogTables) -> float | None:
     """
     if trial.steps.empty:
         return None
-    hidden_s = _steps_of_means(trial)["hidden_s"].dropna()
+    hidden_s = steps_of_all_complete_exchanges(trial)["hidden_s"].dropna()
     return float(hidden_s.astype(float).mean()) if len(hidden_s) else None
-
-
-def _steps_of_means(trial: TrialLogTables) -> pd.DataFrame:
-    """Return the steps of whole exchange rounds on whole batches; all steps if no round is whole."""
-    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan)
-    return trial.steps if in_whole_rounds.empty else in_whole_rounds
 
 
 def _full_batch_mask(step_table: pd.DataFrame, plan: TrialPlan) -> "pd.Series[bool]":

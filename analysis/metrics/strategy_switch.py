@@ -176,7 +176,7 @@ def _compute_times_per_batch(training_phase: TrainingPhase, trial_plan: TrialPla
         exchanging_s=stepping_s - computing_s,
         finishing_s=finishing_s,
         predicted_step_s=training_phase.predicted.median_step_s,
-        step_s=mean_or_median_step_s(steps, trial_plan),
+        step_s=mean_or_median_step_s(steps, trial_plan, training_phase.exchange_period),
     )
 
 

@@ -60,6 +60,7 @@ class PlanAfterStrategySwitch(PlanJsonSection):
     """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
+    exchange_period: int = 1  # steps from one exchange to the next
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in TrialPlan
     predicted: StepTimePrediction = NO_PREDICTION

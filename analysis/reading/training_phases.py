@@ -24,6 +24,7 @@ class TrainingPhase:
     reply_bytes_per_step: dict[str, float]
     sync_or_async: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
+    exchange_period: int = 1  # steps from one exchange to the next
     new_server_names: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
@@ -49,6 +50,7 @@ def training_phases(trial_table: TrialLogTables) -> tuple[TrainingPhase, ...]:
         reply_bytes_per_step=plan.second_phase.reply_bytes_per_step,
         sync_or_async="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
         seconds=seconds - record.committed_s,
+        exchange_period=plan.second_phase.exchange_period,
         new_server_names=plan.second_phase.new_server_names,
     )
     return tuple(phase for phase in (first, second) if len(phase.steps))
@@ -59,5 +61,12 @@ def _make_first_training_phase(
 ) -> TrainingPhase:
     """Return the phase of the strategy that the trial starts with."""
     return TrainingPhase(
-        name, step_table, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.sync_or_async, duration_s
+        name,
+        step_table,
+        plan.predicted,
+        plan.bytes_per_step,
+        plan.reply_bytes_per_step,
+        plan.sync_or_async,
+        duration_s,
+        plan.exchange_period,
     )

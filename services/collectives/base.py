@@ -256,6 +256,11 @@ class Collective(ScenarioComponent, ABC):
         """
         return self.closed_form
 
+    @property
+    def sums_arrays_separately(self) -> bool:
+        """Whether every array of the model is summed by messages of its own, so that no other vector can be summed."""
+        return False
+
     @abstractmethod
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         """Return the schedule of all transfers in an all-reduce over `rank_count` ranks.

@@ -32,6 +32,10 @@ class ReduceToOne(Collective):
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
+    @property
+    def sums_arrays_separately(self) -> bool:
+        return not self.fused
+
     def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         return (
             self

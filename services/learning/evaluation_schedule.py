@@ -3,8 +3,7 @@
 The schedule is a pure function of the data order, so all nodes of a trial know the same steps.
 """
 
-from functools import cache
-from math import ceil, gcd
+from math import ceil
 
 from pydantic import Field
 
@@ -58,30 +57,5 @@ class EvaluationSchedule(FrozenRecord):
             samples = min(samples, self.epochs * self.order.samples)
         return ceil(samples / self.order.samples)
 
-    @property
-    def steps_between(self) -> int:
-        """Largest number of steps that divides the number of steps before every evaluation."""
-        return _greatest_common_divisor_of_evaluation_steps(self)
-
-    def step_count_before_evaluation(self, evaluation_number: int) -> int:
-        """Return the number of steps that are finished when an evaluation is due."""
-        epochs_before, rest = divmod(evaluation_number * self.samples_between - 1, self.order.samples)
-        return epochs_before * self.order.steps_per_epoch + ceil((rest + 1) / self.order.batch)
-
     def _completed_multiples(self, finished_step_count: int) -> int:
         return self.order.count_samples_before(finished_step_count) // self.samples_between
-
-
-@cache
-def _greatest_common_divisor_of_evaluation_steps(schedule: EvaluationSchedule) -> int:
-    """Return the greatest common divisor of the step counts before all evaluations.
-
-    The pattern of evaluations repeats after the least common multiple of an epoch and `samples_between`.
-    """
-    repeating_evaluations = schedule.order.samples // gcd(schedule.order.samples, schedule.samples_between)
-    divisor = schedule.epochs * schedule.order.steps_per_epoch
-    for evaluation_number in range(1, min(repeating_evaluations, schedule.evaluation_count - 1) + 1):
-        divisor = gcd(divisor, schedule.step_count_before_evaluation(evaluation_number))
-        if divisor == 1:
-            break
-    return divisor

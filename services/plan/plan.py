@@ -49,6 +49,7 @@ class PostSwitchPhasePlan(FrozenRecord):
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
     schedule: TransferSchedule  # of the collective; empty without one
+    exchange_period: int = 1  # steps from one exchange to the next
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
@@ -187,9 +188,10 @@ class Plan(FrozenRecord, ABC):
     def message_timeout_s(self) -> float:
         """Longest time for which a node waits for a message, in virtual seconds.
 
-        It is the step timeout multiplied by the number of steps between two exchanges.
+        It is the step timeout multiplied by the number of steps between two exchanges, in the phase with the most.
         """
-        return self.timeouts.step * self.exchange_period
+        periods = [self.exchange_period, self.second_phase.exchange_period if self.second_phase else 1]
+        return self.timeouts.step * max(periods)
 
     @property
     def estimated_training_wall_s(self) -> float:
@@ -248,6 +250,7 @@ class TrainingPlan(Plan):
     rate_schedule: AnySchedule = ConstantSchedule()  # of the learning rate, by shares of the sample budget
     clip_norm: float | None = None  # largest norm of the gradient of an update
     batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
+    micro_batches: int = 1  # parts in which a worker computes its share of a batch
     epochs: int  # training budget
     train_samples: int
     eval_samples: int

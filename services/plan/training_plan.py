@@ -10,6 +10,7 @@ from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
 from services.learning.layout import ParameterLayout
+from services.learning.optimisers import AnyOptimiser
 from services.plan.compressed_traffic import compressed_traffic_ratio
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
@@ -33,7 +34,7 @@ from services.scenario.learning_task import learning_task_of
 from services.scenario.run_settings import EngineName
 from services.scenario.scenario import AUTO, TrialSpec
 from services.scenario.workload import Workload
-from services.strategies import PhasesAndSwitch
+from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.switching.switch import TrainingPhaseSwitch
@@ -154,6 +155,7 @@ def _workload_fields(workload: Workload, worker_count: int) -> dict[str, Any]:
         "precision": workload.precision,
         "payload": workload.planned_payload,
         "batch": workload.global_batch_size(worker_count),
+        "micro_batches": workload.micro_batches,
         "epochs": workload.epochs,
         "target": workload.target,
         "stop_at_target": workload.stop == "target",
@@ -174,7 +176,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
     """Return the fields of a plan that describe servers, shards and the exchange of the first training phase."""
     first, algorithm, workers = strategy_phases.first, strategy_phases.first_server_algorithm, len(cost_model.workers)
     traits = first.describe_worker_exchange()
-    sent = first.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    sent = _sent_bytes_per_step(first, cost_model, workload.optimiser)
     return {
         "optimiser": first.scale_learning_rate(workload.scale_rate_by_batch(workers), workers),
         "parameters": cost_model.entries,
@@ -254,7 +256,11 @@ def _predict_phases(
     return [
         predict_phase(
             phase,
-            cost_model,
+            cost_model.model_copy(
+                update={
+                    "vectors_per_exchange": phase.describe_worker_exchange().count_vectors(workload.optimiser),
+                }
+            ),
             plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
             end - first,
             workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
@@ -285,13 +291,14 @@ def _plan_post_switch_phase(
     workload, workers, servers = trial.scenario.training_workload, len(cost_model.workers), strategy_phases.server_count
     scale = cost_model.payload_scale
     optimiser = switch.optimiser_after_switch(workload.scale_rate_by_batch(workers), workers)
-    sent = switch.second.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    sent = _sent_bytes_per_step(switch.second, cost_model, optimiser)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
     transfer_bytes = switch.max_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)
     return PostSwitchPhasePlan(
         planned_step=_planned_switch_step(switch, workload, workers),
         optimiser=optimiser,
         schedule=switch.second.collective_schedule(workers),
+        exchange_period=switch.second.describe_worker_exchange().exchange_period,
         bytes_per_step=_sent_bytes_by_node(sent, servers, scale),
         reply_bytes_per_step=_reply_bytes_by_worker(sent, scale),
         predicted=predicted,
@@ -307,6 +314,14 @@ def _plan_post_switch_phase(
         compressed_traffic_ratio=compressed_traffic_ratio(switch.second, workers, cost_model.entries, cost_model.dtype),
         drops_compressor_state=switch.first.describe_worker_exchange().has_compressor_state,
     )
+
+
+def _sent_bytes_per_step(
+    phase: SinglePhaseStrategy, cost_model: CostModel, worker_optimiser: AnyOptimiser
+) -> BytesPerStep:
+    """Return the payload bytes that each node sends per step of a training phase, in all vectors of its exchanges."""
+    sent = phase.sent_bytes_per_step(len(cost_model.workers), cost_model.entries, cost_model.dtype)
+    return sent.multiply(phase.describe_worker_exchange().count_vectors(worker_optimiser))
 
 
 def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: PostSwitchPhasePlan | None) -> float:

@@ -30,7 +30,6 @@ def _find_strategy_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         steps=1,
         steps_per_epoch=1,
         evaluations=1,
-        steps_between_evaluations=1,
         array_sizes=(1,),
         has_link_rates=scenario.cluster.has_link_rate_limits,
     )

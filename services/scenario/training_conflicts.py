@@ -61,6 +61,7 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_late_event_conflicts(scenario)
     yield from _find_unused_gpu_conflicts(scenario)
     yield from _find_memory_conflicts(scenario)
+    yield from _find_micro_batch_conflicts(scenario)
     yield from _find_payload_conflicts(scenario)
 
 
@@ -97,13 +98,11 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
     workload = scenario.training_workload
     workers = scenario.cluster.workers
     layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
-    schedule = workload.evaluation_schedule(workers)
     return ScenarioSizes(
         workers=workers,
         steps=workload.total_steps(workers),
         steps_per_epoch=workload.steps_per_epoch(workers),
-        evaluations=schedule.evaluation_count,
-        steps_between_evaluations=schedule.steps_between,
+        evaluations=workload.evaluation_schedule(workers).evaluation_count,
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         has_link_rates=scenario.cluster.has_link_rate_limits,
         whole_vector_need=workload.whole_vector_need,
@@ -216,6 +215,18 @@ def _find_memory_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
                 f"{model.min_node_memory_bytes >> 20}MiB, more than {memory}; write for example memory: 512MiB"
             )
             yield KeyConflict(("cluster", role, "memory"), message)
+
+
+def _find_micro_batch_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict if no worker has a sample for each of its micro-batches."""
+    workload, workers = scenario.training_workload, scenario.cluster.workers
+    largest_share = max(workload.data_order(workers, scenario.seed).share_sizes(0, (1,) * workers))
+    if workload.micro_batches > largest_share:
+        message = (
+            f"a worker's share of a batch has {largest_share} samples, too few for {workload.micro_batches} "
+            f"micro-batches; use at most {largest_share}, or a larger batch"
+        )
+        yield KeyConflict(("workload", "micro_batches"), message)
 
 
 def _find_payload_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

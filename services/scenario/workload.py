@@ -65,6 +65,11 @@ class Workload(FrozenRecord):
     )
     batch: PositiveInt | None = Field(None, description="samples per step of all workers together: strong scaling")
     batch_per_worker: PositiveInt | None = Field(None, description="samples per step and worker: weak scaling")
+    micro_batches: PositiveInt = Field(
+        1,
+        description="parts in which a worker computes its share of a batch, one after another, to need less memory; "
+        "their gradients are summed before the exchange (gradient accumulation)",
+    )
     epochs: PositiveInt = Field(10, description="training budget: largest number of passes over the training set")
     evaluate_every: PositiveInt | None = Field(
         None,

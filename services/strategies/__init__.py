@@ -1,10 +1,10 @@
 """Strategies: algorithms by which workers combine their gradients or parameters.
 
-`base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce` and
-`LocalSgd` have no servers. `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their
-workers use `push_pull`. `switching` has the strategies with two training phases. `CommandStrategy` is for training
-commands of the user. `AnyStrategy` is the registry: the
-kinds that a scenario may name.
+`base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce`,
+`LocalSgd` and `DiLoCo` have no servers; workers of the last two exchange every few steps (`periodic_exchange`).
+`ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their workers use `push_pull`.
+`switching` has the strategies with two training phases. `CommandStrategy` is for training commands of the user.
+`AnyStrategy` is the registry: the kinds that a scenario may name.
 """
 
 from typing import Annotated, TypeAlias
@@ -23,15 +23,17 @@ from services.strategies.base import (
     WorkerContext,
 )
 from services.strategies.command import CommandStrategy
+from services.strategies.diloco import DiLoCo
 from services.strategies.easgd import Easgd
 from services.strategies.local_sgd import LocalSgd
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.single_worker import SingleWorker
+from services.strategies.switching.post_local_sgd import PostLocalSgd
 from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
 TrainingStrategy: TypeAlias = (
-    SingleWorker | AllReduce | LocalSgd | ParameterServer | Easgd | StrategySwitch | SyncSwitch
+    SingleWorker | AllReduce | LocalSgd | DiLoCo | ParameterServer | Easgd | StrategySwitch | SyncSwitch | PostLocalSgd
 )
 AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy, Field(discriminator="kind")]
 
@@ -39,11 +41,13 @@ __all__ = [
     "AllReduce",
     "AnyStrategy",
     "CommandStrategy",
+    "DiLoCo",
     "Easgd",
     "Gradient",
     "LocalSgd",
     "ParameterServer",
     "PhasesAndSwitch",
+    "PostLocalSgd",
     "ScenarioSizes",
     "SinglePhaseStrategy",
     "SingleWorker",

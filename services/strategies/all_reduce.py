@@ -53,30 +53,23 @@ class AllReduce(SinglePhaseStrategy):
     overlap: AnyOverlap = Field(NO_OVERLAP, description="whether the exchange begins during the backward pass")
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from self._find_overlap_conflicts(scenario_sizes)
+        yield from self._find_overlap_conflicts()
         if self.compress.aggregation == "all_gather":
             yield from self._find_unused_key_conflict("collective", Ring(), "gather")
             return
         yield from self._find_unused_key_conflict("gather", RingAllGather(), "collective")
         yield from self._find_collective_conflicts(scenario_sizes)
 
-    def _find_overlap_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def _find_overlap_conflicts(self) -> Iterator[KeyConflict]:
         if self.overlap == NO_OVERLAP:
             return
         remedy = "write overlap: {kind: none}"
         if self.compress.aggregation != "partial_sums":
             why = f"compressor {self.compress.kind} compresses whole vectors, not buckets"
             yield KeyConflict(("overlap",), f"{why}; {remedy}, or compress with fp16 or bf16")
-        elif self._follows_arrays_of_model(scenario_sizes):
+        elif self.collective.sums_arrays_separately:
             why = f"collective {self.collective.kind} cuts the vector into the arrays of the model, not its buckets"
             yield KeyConflict(("overlap",), f"{why}; {remedy}, or choose another collective")
-
-    def _follows_arrays_of_model(self, scenario_sizes: ScenarioSizes) -> bool:
-        """Return whether the schedule of the collective is one for the arrays of the whole model."""
-        ranks = tuple(range(scenario_sizes.workers))
-        sizes = NetworkAndModelSizes(racks=(ranks,), array_sizes=scenario_sizes.array_sizes)
-        candidates = self.collective.list_auto_candidates(sizes)
-        return any(collective.plan_transfers(len(ranks)).chunk_sizes for collective in candidates)
 
     def _find_unused_key_conflict(
         self, unused_key: str, default: ScenarioComponent, used_key: str

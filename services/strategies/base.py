@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
+import numpy as np
+
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.collectives.execution.executor import GroupMember
 from services.compressors import Compressor, CompressorSeed, CompressorState, IdentityCompressor
@@ -52,7 +54,6 @@ class ScenarioSizes:
     steps: int  # of the whole budget
     steps_per_epoch: int
     evaluations: int  # of the whole budget
-    steps_between_evaluations: int  # divides the number of steps before every evaluation
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
     whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone
@@ -134,6 +135,11 @@ class BytesPerStep:
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
     replies: tuple[float, ...] = ()  # by rank: bytes of a worker that are replies of its own shard to other workers
+
+    def multiply(self, factor: int) -> "BytesPerStep":
+        """Return the bytes of exchanges that send `factor` vectors of equal size instead of one."""
+        products = (tuple(size * factor for size in sizes) for sizes in (self.workers, self.servers, self.replies))
+        return BytesPerStep(*products)
 
 
 def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
@@ -226,11 +232,16 @@ class ExchangePattern:
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
+    includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
 
     @property
     def has_compressor_state(self) -> bool:
         """Whether the compressor keeps a state, such as residuals, between two vectors."""
         return self.compressor.init_state(1, CompressorSeed()) is not None
+
+    def count_vectors(self, optimiser: AnyOptimiser) -> int:
+        """Return the number of vectors of one exchange, given the optimiser of the workers."""
+        return 1 + len(optimiser.init_state(np.zeros(1)).slots) if self.includes_optimiser_state else 1
 
 
 class SinglePhaseStrategy(Strategy):

@@ -35,6 +35,7 @@ class CostModel(FrozenRecord):
     servers: tuple[str, ...] = ()  # names of dedicated servers by rank
     entries: int  # of the parameter vector
     dtype: str
+    vectors_per_exchange: int = 1  # more where workers also exchange the vectors of the optimiser's state
     payload_scale: float = 1.0  # bytes on the wire per byte of the vector; above 1 where a larger payload is declared
     alpha_s: float = 0.0  # latency per message that the host adds (α), in virtual seconds; 0 without calibration
     message_lengths: MessageSizeLimits | None = None  # message lengths; None: every vector is one message
@@ -156,6 +157,7 @@ class StepTimePrediction(FrozenRecord):
     counted: float = 1.0  # share of the computed gradients that go into updates; the rest is dropped
     inapplicable_reason: str = ""  # why the formula does not describe the step; empty: it does
     epoch_start_delay_s: float = 0.0  # by which the first exchange after an evaluation ends later than the others
+    end_delay_s: float = 0.0  # by which the exchanges at the end of the budget take longer than the others
 
     @property
     def step_s(self) -> float:
@@ -209,7 +211,7 @@ class StepTimePrediction(FrozenRecord):
         if not self.steps_s:
             exchange_count = ceil(step_count / steps_per_exchange)
             seconds = step_count * self.compute_s + exchange_count * steps_per_exchange * self.exchange_s
-            return (seconds + evaluation_count * self.epoch_start_delay_s) / self.counted
+            return (seconds + evaluation_count * self.epoch_start_delay_s + self.end_delay_s) / self.counted
         if not all(self.steps_s):
             return 0.0
         rates = (samples / step_s for samples, step_s in zip(mean_samples_by_worker, self.steps_s, strict=True))

@@ -22,6 +22,7 @@ from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import ExchangePattern, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.periodic_exchange import find_period_conflicts
 from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -50,12 +51,7 @@ class Easgd(ServerBasedStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from super().find_scenario_conflicts(scenario_sizes)
-        if self.period > scenario_sizes.steps:
-            message = (
-                f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps); use at most "
-                f"{scenario_sizes.steps}, or declare more epochs"
-            )
-            yield KeyConflict(("period",), message)
+        yield from find_period_conflicts(self.period, scenario_sizes)
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):

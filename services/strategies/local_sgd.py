@@ -31,22 +31,27 @@ from services.strategies.base import (
     average_bytes_per_step,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.vector_sums import Summand, VectorSum
+from services.strategies.periodic_exchange import (
+    NO_SAMPLES,
+    SampleCounts,
+    find_compressor_conflicts,
+    find_period_conflicts,
+    is_last_step,
+    sum_over_workers,
+)
+from services.strategies.vector_sums import VectorSum
 
 
 class LocalSgd(SinglePhaseStrategy):
     """Local SGD: one all-reduce of the parameters every `period` steps.
 
-    The period divides the steps between two evaluations, so all workers hold the same parameters whenever quality is
-    measured. With a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and
-    all workers have equal shares of a batch. The workers' optimiser states are not averaged.
+    With a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and all workers
+    have equal shares of a batch. The last step of the budget ends with an exchange, too. An evaluation between two
+    exchanges uses the parameters of the last exchange, which all workers have in common.
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
-    period: PositiveInt = Field(
-        description="local steps between two exchanges; must divide the steps between two evaluations, by default the "
-        "steps of an epoch"
-    )
+    period: PositiveInt = Field(description="local steps from one exchange to the next")
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
     compress: AnyCompressor = Field(
         default=IdentityCompressor(),
@@ -57,30 +62,23 @@ class LocalSgd(SinglePhaseStrategy):
         default=RingAllGather(),
         description="all-gather of compressed vectors, for compressors whose vectors cannot be added",
     )
+    average_optimiser_state: bool = Field(
+        default=False,
+        description="whether an exchange also averages the vectors of the optimiser's state, such as momenta; false: "
+        "every worker keeps its own",
+    )
 
     @property
     def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
-        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
-        return AllReduce().model_copy(update=parts)  # the parts have been validated
+        return AllReduce(collective=self.collective, compress=self.compress, gather=self.gather)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
-        if self.compress.applies_momentum:
-            why = f"compressor {self.compress.kind} adds momentum to gradients, but local_sgd exchanges parameters"
-            yield KeyConflict(("compress",), f"{why}; use error_feedback with top_k")
-        steps = scenario_sizes.steps_between_evaluations
-        if steps % self.period:
-            divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
-            remedy = "use period 1" if steps == 1 else f"use one of {divisors}"
-            if steps == scenario_sizes.steps_per_epoch:
-                why = f"period {self.period} does not divide the {steps} steps of an epoch; {remedy}"
-            else:
-                why = (
-                    f"period {self.period} does not divide the number of steps before every evaluation (their greatest "
-                    f"common divisor is {steps}); {remedy}, or another workload.evaluate_every"
-                )
-            yield KeyConflict(("period",), why)
+        yield from find_period_conflicts(self.period, scenario_sizes)
+        yield from find_compressor_conflicts(
+            self.kind, self.compress, averages_optimiser_state=self.average_optimiser_state
+        )
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -90,7 +88,11 @@ class LocalSgd(SinglePhaseStrategy):
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(exchange_period=self.period, compressor=self.compress)
+        return ExchangePattern(
+            exchange_period=self.period,
+            compressor=self.compress,
+            includes_optimiser_state=self.average_optimiser_state,
+        )
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_strategy.collective_schedule(worker_count)
@@ -103,14 +105,19 @@ class LocalSgd(SinglePhaseStrategy):
         """Return the predicted step time of local SGD.
 
         It is the step time of all_reduce, with the exchange time divided by `period`. An exchange begins when the
-        worker that is slowest over the steps of the round has computed them.
+        worker that is slowest over the steps of the round has computed them. The vectors of an optimiser's state take
+        as long as the parameters.
         """
         prediction = self._averaging_strategy.predict_averaging_step_time(cost_model, self.period)
-        formula = prediction.formula.removeprefix("t_c + ")
-        return prediction.model_copy(update={"formula": f"t_c + ({formula})/τ"})
+        vectors, formula = cost_model.vectors_per_exchange, prediction.formula.removeprefix("t_c + ")
+        factor = f"{vectors}·" if vectors > 1 else ""
+        changes = {"exchange_s": prediction.exchange_s * vectors, "formula": f"t_c + {factor}({formula})/τ"}
+        return prediction.model_copy(update=changes)
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
-        return LocalSgdWorker(worker_context, self.period, self._averaging_strategy.vector_sum)
+        return LocalSgdWorker(
+            worker_context, self.period, self._averaging_strategy.vector_sum, self.average_optimiser_state
+        )
 
 
 @dataclass(frozen=True)
@@ -119,64 +126,65 @@ class LocalSgdState:
 
     optimiser_state: OptimiserState  # of its own optimiser
     compressor_state: CompressorState
-    common_params: Vector | None  # of all workers after the last exchange; None: they are not needed
-    own_samples: int = 0  # since the last exchange
-    all_samples: int = 0  # of all workers, since the last exchange
+    common_params: Vector  # parameters of all workers after the last exchange
+    exchange_number: int = 0  # of the next exchange
+    local_steps: int = 0  # since the last exchange
+    samples: SampleCounts = NO_SAMPLES  # since the last exchange
 
 
 @dataclass(frozen=True)
 class LocalSgdWorker(WorkerAlgorithm):
     """Worker algorithm of local SGD: updates the worker's own parameters.
 
-    The worker averages its parameters with those of all workers every `period` steps. A compressor of whole vectors
-    gets the difference to the common parameters: a sparse vector of parameters would set most parameters to 0.
+    The worker averages its parameters with those of all workers every `period` steps, and in the last step. A
+    compressor of whole vectors gets the difference to the common parameters: a sparse vector of parameters would set
+    most parameters to 0.
     """
 
     period: int
     vector_sum: VectorSum
+    averages_optimiser_state: bool
 
     def initial_state(self, params: Vector) -> LocalSgdState:
-        compressor_state = self.context.init_compressor_state(self.vector_sum.compressor, params)
-        return LocalSgdState(
-            self.context.updater.init_state(params), compressor_state, self._keep_common_params(params)
-        )
+        return self.state_after_switch(params, 0, self.context.updater.init_state(params))
 
-    def _keep_common_params(self, params: Vector) -> Vector | None:
-        """Return the parameters that all workers have, if the next exchange needs them."""
-        return params if self.vector_sum.is_for_differences else None
+    def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> LocalSgdState:
+        compressor_state = self.context.init_compressor_state(self.vector_sum.compressor, params)
+        return LocalSgdState(optimiser_state, compressor_state, params, exchange_number=update_count)
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: LocalSgdState, step_timer: StepTimer
     ) -> StepResult:
-        context = self.context
         with step_timer.measure_phase("update"):
-            params, optimiser_state = context.updater.update_params(
+            params, optimiser_state = self.context.updater.update_params(
                 params, gradient.mean, worker_state.optimiser_state, gradient.samples_before
             )
-        local_state = replace(
+        local = replace(
             worker_state,
             optimiser_state=optimiser_state,
-            own_samples=worker_state.own_samples + gradient.samples,
-            all_samples=worker_state.all_samples + context.batch_size(step),
+            local_steps=worker_state.local_steps + 1,
+            samples=worker_state.samples.add_step(gradient.samples, self.context.batch_size(step)),
         )
-        if (step + 1) % self.period:
-            return StepResult(params, local_state)
+        if local.local_steps < self.period and not is_last_step(self.context, step, gradient):
+            return StepResult(params, local, eval_params=local.common_params)
         with step_timer.measure_phase("exchange"):
-            return await self._average_params(step // self.period, params, local_state)
+            return await self._average_params(params, local)
 
-    async def _average_params(self, exchange_number: int, params: Vector, local_state: LocalSgdState) -> StepResult:
+    async def _average_params(self, params: Vector, local: LocalSgdState) -> StepResult:
         """Return the mean of the parameters of all workers, weighted by samples, as this worker's parameters."""
-        context, common_params = self.context, local_state.common_params
-        own = params if common_params is None else params - common_params
-        total, compressor_state = await self.vector_sum.add_vectors(
-            context.group_member,
-            context.schedule,
-            exchange_number,
-            Summand(own, local_state.own_samples / local_state.all_samples),
-            local_state.compressor_state,
-            context.device,
+        optimiser_state, common_params = local.optimiser_state, local.common_params
+        own_slots = optimiser_state.slots if self.averages_optimiser_state else ()
+        own = params - common_params if self.vector_sum.is_for_differences else params
+        (mean, *mean_slots), compressor_state = await sum_over_workers(
+            self.context,
+            self.vector_sum,
+            local.exchange_number,
+            [own, *own_slots],
+            local.samples.own_share,
+            local.compressor_state,
         )
-        mean = context.device.to_device(total)
-        averaged = mean if common_params is None else common_params + mean
-        next_state = LocalSgdState(local_state.optimiser_state, compressor_state, self._keep_common_params(averaged))
+        averaged = common_params + mean if self.vector_sum.is_for_differences else mean
+        if self.averages_optimiser_state:
+            optimiser_state = replace(optimiser_state, slots=tuple(mean_slots))
+        next_state = LocalSgdState(optimiser_state, compressor_state, averaged, local.exchange_number + 1)
         return StepResult(averaged, next_state)

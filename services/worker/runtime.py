@@ -16,6 +16,7 @@ import numpy as np
 from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
 from services.learning.epoch_orders import SampleIndices
+from services.learning.micro_batches import accumulate_gradients
 from services.learning.randomness import BatchRandomness
 from services.plan import NodePlan, TrainingPlan
 from services.runtime.clock import Clock
@@ -363,7 +364,9 @@ class WorkerRuntime:
         device, model, task = self.algorithm_context.device, self.plan.model, self.data.task
         randomness, host_mean = BatchRandomness(self.plan.seed, step, self.algorithm_context.rank), None
         with without_divergence_warnings():
-            if self.current_algorithm.sends_gradients_from_host and device.has_own_memory:
+            if self.plan.micro_batches > 1 and len(x):
+                loss, mean = accumulate_gradients(model, task, params, x, y, randomness, self.plan.micro_batches)
+            elif self.current_algorithm.sends_gradients_from_host and device.has_own_memory:
                 loss, gradients = model.compute_gradients(task, params, x, y, randomness)
                 mean = array_namespace(params).empty_like(params)
                 parts = (VectorPart(vector_range.start, gradient) for vector_range, gradient in gradients)

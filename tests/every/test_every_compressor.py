@@ -36,7 +36,7 @@ from services.compressors import (
 from services.learning.optimisers import Momentum
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
-from services.strategies import AllReduce, LocalSgd, ParameterServer
+from services.strategies import AllReduce, DiLoCo, LocalSgd, ParameterServer
 
 SquaredError: TypeAlias = Callable[[HostArray], float]  # of a vector in fp64
 
@@ -140,6 +140,7 @@ EXAMPLES = [
     Example(ErrorFeedback(inner=TopK(ratio=0.1)), 800, dropped(0.1)),
     Example(ErrorFeedback(inner=RandomK(ratio=0.1)), 408, squared_norm, shows_non_finite=False),
 ]
+STREAMING = DiLoCo(period=2, fragments=2, overlap_steps=1)
 
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=repr)
 every_compressor = pytest.mark.parametrize("compressor", [example.compressor for example in EXAMPLES], ids=repr)
@@ -362,9 +363,9 @@ def test_compressor_works_on_the_device_of_the_vector(example: Example, size: in
 
 
 @every_example
-@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), LocalSgd(period=2)])
+@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), LocalSgd(period=2), STREAMING])
 def test_trial_on_a_device_that_refuses_what_a_gpu_refuses_gives_the_bits_of_the_cpu(
-    example: Example, strategy: AllReduce | ParameterServer | LocalSgd, use_guarded_device: Callable[[], None]
+    example: Example, strategy: AllReduce | ParameterServer | LocalSgd | DiLoCo, use_guarded_device: Callable[[], None]
 ) -> None:
     """A payload is compressed on the device or on the host, whichever the strategy does, and leaves from the host.
 

@@ -16,7 +16,7 @@ from simulated_trial import SimulatedTrial
 from strategy_contexts import context, fits
 from user_code import perceptron
 
-from services.learning.optimisers import Momentum
+from services.learning.optimisers import Momentum, Sgd
 from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
 from services.parameter_server.synchronisers import Asp, BackupWorkers, Bsp, Gba, Ssp
 from services.parameter_server.update_rules import ElasticAveragingRule, WorkerContribution, elastic_averaging_move
@@ -25,9 +25,11 @@ from services.schema.units import Bytes
 from services.strategies import (
     AllReduce,
     AnyStrategy,
+    DiLoCo,
     Easgd,
     LocalSgd,
     ParameterServer,
+    PostLocalSgd,
     SingleWorker,
     Strategy,
     StrategySwitch,
@@ -54,6 +56,9 @@ EXAMPLES: list[Strategy] = [
     ParameterServer(placement=ColocatedPlacement(), synchrony=Asp()),
     ParameterServer(servers=1, placement=SpareNodePlacement()),
     LocalSgd(period=1),
+    LocalSgd(period=1, average_optimiser_state=True),
+    DiLoCo(period=1, outer=Momentum(rate=0.7, momentum=0.3, nesterov=True)),
+    DiLoCo(period=2, fragments=2, overlap_steps=1, merge_weight=0.5, outer=Sgd(rate=0.7)),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
     StrategySwitch(),
@@ -66,6 +71,13 @@ EXAMPLES: list[Strategy] = [
     SyncSwitch(servers=2),
     SyncSwitch(stragglers="elastic"),
     SyncSwitch(stragglers="greedy"),
+    PostLocalSgd(period=2),
+    StrategySwitch(after=LocalSgd(period=2), when=AtStepRule(fraction=0.5)),
+    StrategySwitch(
+        before=ParameterServer(synchrony=Asp()),
+        after=DiLoCo(period=2, fragments=2, overlap_steps=1),
+        when=AtStepRule(fraction=0.5),
+    ),
 ]
 
 MANY_WORKERS = 64
@@ -141,10 +153,10 @@ def test_bytes_are_predicted_for_every_node_and_double_with_fp64(
     assert fp64.servers == tuple(2 * count for count in fp32.servers)
 
 
-@pytest.mark.parametrize("kind", [Easgd, LocalSgd])
+@pytest.mark.parametrize("kind", [DiLoCo, Easgd, LocalSgd])
 @given(period=st.integers(1, 2000), workers=st.integers(1, 17), entries=st.integers(1, 5000))
 def test_bytes_of_a_period_add_up_to_one_exchange(
-    kind: type[Easgd | LocalSgd], period: int, workers: int, entries: int
+    kind: type[DiLoCo | Easgd | LocalSgd], period: int, workers: int, entries: int
 ) -> None:
     """Over many steps a rounded value would add up to an error, and the check of sent bytes would fail."""
     with_period, every_step = (
@@ -243,9 +255,8 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: Strategy) -> None:
     """Virtual time needs no processes, so 64 workers take seconds; synchronous ones have the loss of one worker."""
     phases = strategy.training_phases()
-    steps = (
-        1 if phases.first.describe_worker_exchange().is_synchronous and not phases.switch else 2
-    )  # all synchronous steps are alike
+    is_alike = phases.first.describe_worker_exchange().is_synchronous and not phases.switch
+    steps = max(1 if is_alike else 2, getattr(strategy, "period", 1))  # all synchronous steps are alike
     trial = SimulatedTrial.of(strategy, steps, allowed_workers(strategy, MANY_WORKERS), MANY_WORKERS)
     serial = SimulatedTrial.of(SingleWorker(), steps, 1, MANY_WORKERS)
 

@@ -23,6 +23,8 @@ STRATEGY_KINDS = (
     "all_reduce",
     "gathering_all_reduce",
     "local_sgd",
+    "diloco",
+    "post_local_sgd",
     "parameter_server",
     "asynchronous_server",
     "easgd",
@@ -117,6 +119,13 @@ def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911
         case "gathering_all_reduce":
             return {"kind": "all_reduce", "gather": rng.choice(ALL_GATHER_ALGORITHMS), "compress": rng.choice(SPARSE)}
         case "local_sgd":
+            return {"kind": kind, "period": rng.randint(1, 6), **collective, **compress}
+        case "diloco":
+            fragments, between = rng.randint(1, 3), rng.randint(1, 4)
+            period, overlap = fragments * between, rng.randint(0, between)
+            parts = {"period": period, "fragments": fragments, "overlap_steps": overlap}
+            return {"kind": kind, **parts, **collective, **compress}
+        case "post_local_sgd":
             return {"kind": kind, "period": rng.randint(1, 6), **collective, **compress}
         case "parameter_server":
             return {"kind": kind, "synchrony": rng.choice(ROUNDS), **servers, **compress}

@@ -11,7 +11,7 @@ from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
-from services.strategies import Strategy, StrategySwitch
+from services.strategies import Strategy, SyncSwitch
 from services.strategies.switching.rules import AtStepRule
 
 
@@ -28,7 +28,7 @@ class SimulatedTrial:
 
         Keys of the workload replace those of the small regression that the trial trains by default.
         """
-        half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
+        half = {"fraction": 0.5} if isinstance(strategy, SyncSwitch) else {"when": AtStepRule(fraction=0.5)}
         chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
         (trial,) = Scenario.decode(make_document(chosen, steps, workers, batch, workload)).trials()
         simulated = cls(make_plan(trial, "simulated", "simulated", DummyAddresses()))

@@ -10,7 +10,6 @@ def context(workers: int) -> ScenarioSizes:
         steps=100,
         steps_per_epoch=10,
         evaluations=10,
-        steps_between_evaluations=10,
         array_sizes=(1000,),
         has_link_rates=True,
     )

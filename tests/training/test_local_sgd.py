@@ -111,3 +111,27 @@ def test_mean_step_time_equals_the_closed_form(simulate: Simulate) -> None:
     exchange_s = 2 * 3 / 4 * trial.plan.vector_bytes / to_goodput_bytes_per_s(1e6)
     assert trial.plan.predicted.exchange_s == pytest.approx(exchange_s / 2, rel=1e-6)
     assert mean_s == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
+
+
+def test_rare_exchanges_over_slow_links_reach_the_target_sooner(simulate: Simulate) -> None:
+    """An exchange takes about as long as 16 steps: 16 steps per exchange save most of the time and few samples."""
+    links = {"throughput": "2000/s", "uplink": "10mbit", "downlink": "10mbit"}
+    work = {
+        "dataset": {"kind": "digits"},
+        "model": {"kind": "mlp", "hidden": [256, 128]},
+        "optimiser": {"kind": "momentum", "rate": 0.1, "momentum": 0.9},
+        "batch": 128,
+        "epochs": 12,
+        "evaluate_every": 2048,  # every 16 steps
+        "target": {"metric": "accuracy", "at_least": 0.9},
+        "cluster": {"worker": links},
+    }
+
+    seconds = {}
+    for period in (1, 16):
+        trial = simulate(local_sgd(period), 4, **work)
+        (start,), (stop,) = (trial.events("coordinator", key) for key in ("run_start", "run_stop"))
+        assert stop["metadata"]["reason"] == "target reached"
+        seconds[period] = stop["time_ms"] - start["time_ms"]
+
+    assert seconds[1] >= 5 * seconds[16]

@@ -4,7 +4,7 @@ By default all-reduce until the loss has stabilised, then an asynchronous parame
 I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training proceeds in steps, not in
 epochs; the scenario declares the numbers of the rule; the switch works in both directions. Servers exist from the start
 and are idle before the switch, so the number of workers stays the same; with `placement: promoted` workers become
-servers.
+servers. A strategy whose workers have different parameters between two exchanges can only be the second one.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,13 @@ from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
+from services.strategies.diloco import DiLoCo
+from services.strategies.local_sgd import LocalSgd
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
 from services.strategies.switching.switch import OptimiserStatePolicy, TrainingPhaseSwitch
 
-SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
+SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer | LocalSgd | DiLoCo, Field(discriminator="kind")]
 DEFAULT_FIRST_PHASE = AllReduce()
 DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
@@ -38,7 +40,9 @@ class StrategySwitch(Strategy):
     before: SwitchablePhase = Field(
         DEFAULT_FIRST_PHASE, description="before the switch: all_reduce or parameter_server"
     )
-    after: SwitchablePhase = Field(DEFAULT_SECOND_PHASE, description="after the switch: all_reduce or parameter_server")
+    after: SwitchablePhase = Field(
+        DEFAULT_SECOND_PHASE, description="after the switch: all_reduce, parameter_server, local_sgd or diloco"
+    )
     when: AnySwitchRule = Field(
         PlateauRule(), description="rule that decides when to switch: at a plateau of the loss, at a step, or never"
     )
@@ -92,6 +96,13 @@ class StrategySwitch(Strategy):
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if isinstance(self.before, LocalSgd | DiLoCo):
+            kind = self.before.kind
+            why = (
+                f"between two exchanges of {kind}, every worker has its own parameters, so no common model can be kept"
+            )
+            yield KeyConflict(("before",), f"{why}; use all_reduce or parameter_server in before, and {kind} in after")
+            return
         yield from find_phase_conflicts(
             self.before,
             self.after,

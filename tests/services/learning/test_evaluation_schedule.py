@@ -1,8 +1,5 @@
 """The steps after which a model is evaluated."""
 
-from functools import reduce
-from math import gcd
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,12 +48,6 @@ def test_evaluations_of_a_trial_are_numbered_from_one_without_gaps(schedule: Eva
 
 
 @given(schedule=schedules())
-def test_steps_between_evaluations_divide_the_steps_before_every_evaluation(schedule: EvaluationSchedule) -> None:
-    """Local SGD with this period averages the replicas before every evaluation, and with no longer period."""
-    assert schedule.steps_between == reduce(gcd, evaluated_steps(schedule))
-
-
-@given(schedule=schedules())
 def test_the_epoch_of_an_evaluation_is_the_epoch_of_its_last_sample(schedule: EvaluationSchedule) -> None:
     """Logs and reports name the epoch of an evaluation."""
     for step in evaluated_steps(schedule):
@@ -82,11 +73,3 @@ def test_evaluations_follow_the_same_samples_for_any_batch_that_divides_the_inte
 
     counts = [order.count_samples_before(step) for step in evaluated_steps(schedule)]
     assert counts == [64 * number for number in range(1, 9)]
-
-
-def test_the_divisor_of_long_runs_is_found_from_one_repetition_of_the_pattern() -> None:
-    """A run of ten million steps must be planned at once."""
-    order = DataOrder(samples=1000, batch=10, seed=0)
-    schedule = EvaluationSchedule(order=order, epochs=100_000, samples_between=20)
-
-    assert schedule.steps_between == 2

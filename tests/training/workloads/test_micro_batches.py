@@ -1,0 +1,55 @@
+"""Gradient accumulation: the same gradients, exchanges and times as with undivided shares."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.learning.models.base import Model
+
+Simulate = Callable[..., Any]
+
+STRATEGIES = {
+    "ring": {"kind": "all_reduce"},
+    "bsp": {"kind": "parameter_server", "servers": 2},
+    "asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+    "easgd": {"kind": "easgd", "period": 2},
+    "diloco": {"kind": "diloco", "period": 2},
+}
+LINKS = {
+    "worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "1mbit"},
+    "server": {"uplink": "1mbit", "downlink": "1mbit"},
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("parts", [2, 3])
+def test_micro_batches_change_neither_parameters_nor_bytes_nor_times(simulate: Simulate, name: str, parts: int) -> None:
+    """K micro-batches of b samples equal a batch of K·b; the share of 13 or 14 of 40 samples is divided unevenly."""
+    work = {"batch": 40, "precision": "fp64", "cluster": LINKS}
+
+    whole, divided = (simulate(STRATEGIES[name], 3, micro_batches=count, **work) for count in (1, parts))
+
+    np.testing.assert_allclose(divided.params, whole.params, rtol=1e-9, atol=1e-12)
+    assert divided.params.tobytes() != whole.params.tobytes()  # the order of the sums differs
+    for rank in range(3):
+        for key in ("step_s", "samples", "bytes_sent"):
+            assert [row[key] for row in divided.steps(rank)] == [row[key] for row in whole.steps(rank)]
+
+
+def test_worker_computes_its_share_in_micro_batches(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the arrays of the whole share would be in memory at the same time, or parts have the same dropout."""
+    calls, loss_and_grad = list[tuple[int, int]](), Model.loss_and_grad
+
+    def record_call(model: Model, task: Any, params: Any, x: Any, y: Any, randomness: Any) -> Any:
+        calls.append((len(x), randomness.create_seed()))
+        return loss_and_grad(model, task, params, x, y, randomness)
+
+    monkeypatch.setattr(Model, "loss_and_grad", record_call)
+    simulate({"kind": "none"}, 1, batch=12, micro_batches=5, epochs=1)
+
+    of_epoch = calls[-7 * 5 :]  # seven steps, after the gradients before training
+    assert [size for size, _ in of_epoch[:5]] == [2, 2, 3, 2, 3]
+    assert [size for size, _ in of_epoch[-5:]] == [1, 2, 1, 2, 2]  # the last batch has 8 samples
+    assert len({seed for _, seed in of_epoch}) == len(of_epoch)
