@@ -9,6 +9,7 @@ import numpy as np
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
+from services.plan.balance_plan import plan_balance, plan_initial_shares
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
     ModelVector,
@@ -34,6 +35,7 @@ from services.scenario.workload import Workload
 from services.strategies import PhasesAndSwitch
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.speed_exchange import add_speed_exchange_bytes
 from services.strategies.switching.switch import TrainingPhaseSwitch
 
 EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
@@ -97,6 +99,7 @@ def make_training_plan(
         **_declared_fields(trial),
         **_workload_fields(workload, workers),
         **_first_phase_fields(phases, workload, cost),
+        **_balance_fields(phases, nodes, workload.global_batch_size(workers)),
         **_prediction_fields(phases, cost, predictions, second_phase),
         **_event_fields(trial, predicted_s * EVENT_HORIZON_FACTOR),
     )
@@ -153,7 +156,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
     """Return the fields of a plan that describe servers, shards and the exchange of the first training phase."""
     first, algorithm, workers = strategy_phases.first, strategy_phases.first_server_algorithm, len(cost_model.workers)
     traits = first.describe_worker_exchange()
-    sent = first.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    sent = add_speed_exchange_bytes(first.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype), traits)
     return {
         "optimiser": first.scale_learning_rate(workload.scale_rate_by_batch(workers), workers),
         "parameters": cost_model.entries,
@@ -166,6 +169,16 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "exchange_period": traits.exchange_period,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
+    }
+
+
+def _balance_fields(strategy_phases: PhasesAndSwitch, nodes: Sequence[NodePlan], batch: int) -> dict[str, Any]:
+    """Return the fields of a plan that describe the workers' shares of a batch in the first training phase."""
+    worker_nodes = [node for node in nodes if node.role == "worker"]
+    balance = strategy_phases.first.describe_worker_exchange().balance
+    return {
+        "initial_shares": plan_initial_shares(strategy_phases.first, worker_nodes, batch),
+        "balance": plan_balance(balance, worker_nodes, batch),
     }
 
 
@@ -225,7 +238,7 @@ def _predict_phases(
     steps = workload.total_steps(workers)
     switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
     step_ranges = [(0, steps if switch_step is None else switch_step)]
-    weights = [(1,) * workers]
+    weights = [plan_initial_shares(strategy_phases.first, worker_nodes, data_order.batch)]
     if switch:
         step_ranges.append((switch_step or 0, steps))
         weights.append(switch.batch_shares_after_switch(workers))
@@ -233,7 +246,9 @@ def _predict_phases(
         predict_phase(
             phase,
             cost_model,
-            plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
+            plan_compute_times(
+                worker_nodes, data_order, phase_weights, range(first, end), phase.describe_worker_exchange().balance
+            ),
             end - first,
             workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
             inapplicable_reason,

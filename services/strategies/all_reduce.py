@@ -13,10 +13,12 @@ from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, Tran
 from services.collectives.base import RankPair
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
+from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
+from services.strategies.balance_conflicts import BALANCE_DESCRIPTION, find_balance_conflicts
 from services.strategies.base import (
     BytesPerStep,
     ExchangePattern,
@@ -49,6 +51,7 @@ class AllReduce(SinglePhaseStrategy):
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
+    balance: AnyBatchBalance = Field(UniformBalance(), description=BALANCE_DESCRIPTION)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.compress.aggregation != "partial_sums":
@@ -62,6 +65,7 @@ class AllReduce(SinglePhaseStrategy):
         if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
+        yield from find_balance_conflicts(self.balance, scenario_sizes)
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -76,7 +80,7 @@ class AllReduce(SinglePhaseStrategy):
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(compressor=self.compress)
+        return ExchangePattern(compressor=self.compress, balance=self.balance)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.collective.plan_transfers(worker_count)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.compressors import Compressor, IdentityCompressor
+from services.learning.batch_balance import BatchBalance, UniformBalance
+from services.learning.batch_balance.base import DeclaredSpeeds
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 WorkerState: TypeAlias = Any  # state of a worker algorithm between steps
 IDENTITY_COMPRESSOR = IdentityCompressor()
+UNIFORM_BALANCE = UniformBalance()
 
 
 class WholeVectorNeed(NamedTuple):
@@ -54,6 +57,11 @@ class ScenarioSizes:
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
     whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone
+    batch: int = 0  # samples of all workers in a step
+    declared_speeds: DeclaredSpeeds = ()  # of the workers, by rank
+    equal_shares_need: str = (
+        ""  # why workers must have equal shares of a batch, and how to avoid it; empty: they need not
+    )
 
     @property
     def parameter_count(self) -> int:
@@ -201,7 +209,7 @@ class Strategy(ScenarioComponent, ABC):
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """How a training phase exchanges vectors, for example how often.
+    """How a training phase divides batches over the workers and exchanges vectors, for example how often.
 
     The pattern is the same on every cluster.
     """
@@ -210,6 +218,7 @@ class ExchangePattern:
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    balance: BatchBalance = UNIFORM_BALANCE  # division of a batch over the workers
 
 
 class SinglePhaseStrategy(Strategy):

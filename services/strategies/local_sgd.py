@@ -14,11 +14,13 @@ from pydantic import Field, PositiveInt
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
+from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce
+from services.strategies.balance_conflicts import BALANCE_DESCRIPTION, find_balance_conflicts
 from services.strategies.base import (
     BytesPerStep,
     ExchangePattern,
@@ -48,6 +50,7 @@ class LocalSgd(SinglePhaseStrategy):
     )
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
+    balance: AnyBatchBalance = Field(UniformBalance(), description=BALANCE_DESCRIPTION)
 
     @property
     def _averaging_strategy(self) -> AllReduce:
@@ -56,6 +59,7 @@ class LocalSgd(SinglePhaseStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
+        yield from find_balance_conflicts(self.balance, scenario_sizes, self.period)
         steps = scenario_sizes.steps_between_evaluations
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
@@ -77,7 +81,7 @@ class LocalSgd(SinglePhaseStrategy):
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(exchange_period=self.period, compressor=self.compress)
+        return ExchangePattern(exchange_period=self.period, compressor=self.compress, balance=self.balance)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_strategy.collective_schedule(worker_count)
