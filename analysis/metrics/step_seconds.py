@@ -76,6 +76,11 @@ def steps_of_complete_exchanges(step_table: pd.DataFrame, plan: TrialPlan) -> pd
     return step_table[on_whole_batch.groupby(rounds, observed=True).transform("sum") == plan.exchange_period]
 
 
+def select_full_batch_steps(step_table: pd.DataFrame, plan: TrialPlan) -> pd.DataFrame:
+    """Return the steps in which the workers together trained a whole batch."""
+    return step_table[_full_batch_mask(step_table, plan)]
+
+
 def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
     """Return the mean seconds of each phase of a step, such as compute, over all workers.
 

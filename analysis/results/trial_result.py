@@ -9,6 +9,7 @@ import numpy as np
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.convergence.compare import ReferenceComparison, compare_trial_with_reference
 from analysis.convergence.reference_points import shipped_references
+from analysis.metrics.batch_shares import BatchBalanceResult, measure_batch_balance
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.collectives import CollectiveTimes, measure_collectives
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
@@ -102,6 +103,7 @@ class TrialResult:
     cost: float | None = None  # from declared prices, in `currency`
     currency: str | None = None
     cost_reason: str = ""  # why the cost is not known
+    batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
 
     @property
     def is_finished(self) -> bool:
@@ -200,6 +202,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
             plan, None if has_missed else samples_to_target(trial), shipped_references()
         ),
         collectives=measure_collectives(trial),
+        batch_balance=measure_batch_balance(trial),
         **asdict(measure_running_costs(trial)),
     )
 
