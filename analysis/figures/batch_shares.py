@@ -64,14 +64,13 @@ def _find_balanced_trials(run: AnalysedRun) -> list[TrialBatchShares]:
 
 
 def _figure_title(trials: Sequence[TrialBatchShares]) -> str:
-    """Return the finding on the trial that changed its shares most often; the first of several."""
-    trial = max(trials, key=lambda each: each.balance.adjustment_count)
+    """Return the finding on the trial that gained most; of several, on the one that changed its shares most often."""
+    trial = max(trials, key=lambda each: (round(each.balance.compute_speedup or 0.0, 2), each.balance.adjustment_count))
     balance, last = trial.balance, trial.balance.shares[-1]
     count = balance.adjustment_count
     change = f"after {count} change{'s' * (count > 1)} of the shares" if count else "with shares that never change"
     sentence = (
-        f"{trial.result.strategy} on {trial.result.workers} workers: {change}, the slowest worker computes "
-        f"{format_milliseconds(last.slowest_compute_s)} ms per step"
+        f"{trial.name}: {change}, the slowest worker computes {format_milliseconds(last.slowest_compute_s)} ms per step"
     )
     if balance.compute_speedup is None or balance.speedup_bound is None:
         return sentence

@@ -13,6 +13,8 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.figures import AnalysedRun
 from analysis.figures.batch_shares import draw_batch_shares
 from analysis.reading.run_table import RunLogTables, TrialLogTables
+from analysis.report.balance_finding import load_balancing_finding
+from analysis.report.findings import describe_main_finding
 from analysis.results.analyse_run import analyse_run
 
 Run = Callable[..., RunLogTables]
@@ -63,7 +65,7 @@ def test_figure_states_changes_time_and_bound(unequal_run: AnalysedRun) -> None:
 
     assert figure is not None
     assert figure.title == (
-        "dynamic on 4 workers: after 1 change of the shares, the slowest worker computes 69.0 ms per step; equal "
+        "dynamic ×4: after 1 change of the shares, the slowest worker computes 69.0 ms per step; equal "
         "shares would take 120 ms, 1.74 times as long (at most 1.75)"
     )
     counts = figure.data.query("strategy == 'dynamic' and worker == 'worker-3'")
@@ -112,3 +114,25 @@ def test_shares_that_do_not_add_up_to_the_batch_are_invalid(
 
     assert verdict.level == level
     assert (f"step 1 add up to {sum(counts)} samples" in verdict.reason) == (level == VerdictLevel.INVALID)
+
+
+def test_headline_answers_how_much_faster_unequal_shares_are(unequal_run: AnalysedRun) -> None:
+    """Dynamic shares are equal in the first four of 24 steps, so the gain over the whole run is smaller."""
+    rates = {trial.strategy: trial.samples_per_second or 0.0 for trial in unequal_run.summary.trials}
+
+    ratios = [rates[name] / rates["uniform"] for name in ("proportional", "dynamic")]
+    assert ratios == pytest.approx([1.73, 1.53], abs=0.03)
+    assert load_balancing_finding(unequal_run.summary) == (
+        f"compared with equal shares (uniform), the samples per second on 4 workers are {ratios[0]:.2f} times as high "
+        f"with proportional and {ratios[1]:.2f} times as high with dynamic (1 change of the shares); the speeds allow "
+        "at most 1.75 times"
+    )
+    assert describe_main_finding(unequal_run.summary) == load_balancing_finding(unequal_run.summary)
+
+
+def test_no_gain_is_stated_without_a_strategy_with_equal_shares(run_simulated: Run) -> None:
+    """There is nothing to compare with."""
+    tables = run_simulated({"dynamic": STRATEGIES["dynamic"]}, scenario_overrides=HALF_SPEED)
+    run = analyse_run(tables.folder)[1]
+
+    assert load_balancing_finding(run) == ""
