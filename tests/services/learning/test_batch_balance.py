@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from services.learning.batch_balance import DynamicBalance, ProportionalBalance
 from services.learning.batch_balance.division import divide_batch, ideal_shares
+from services.learning.models import Mlp, ResNet
+from services.learning.models.base import Model
+from services.learning.models.own.torch_model import TorchModel
 
 positive = st.floats(1e-6, 1e9)
 
@@ -113,3 +116,19 @@ def test_weights_replace_declared_speeds() -> None:
     """A user may know better than the declared speeds, or declare none."""
     assert ProportionalBalance(weights=(3, 1)).initial_shares(8, (None, None)) == (6, 2)
     assert ProportionalBalance().initial_shares(8, (1.0, 3.0)) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("model", "depends"),
+    [
+        (Mlp(hidden=(4,)), False),
+        (ResNet(norm="group"), False),
+        (ResNet(norm="batch"), True),
+        (TorchModel.model_construct(buffers="refuse"), False),
+        (TorchModel.model_construct(buffers="recompute"), True),
+    ],
+    ids=repr,
+)
+def test_only_models_with_batch_normalisation_depend_on_the_shares(model: Model, *, depends: bool) -> None:
+    """Their gradient is not the mean over samples, so weights by samples do not make the shares irrelevant."""
+    assert bool(model.explain_share_dependence()) == depends
