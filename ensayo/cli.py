@@ -133,6 +133,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     from compose.scenario_files.load import find_scenario
     from ensayo.planning import plan_trials
     from ensayo.tables import (
+        balance_lines,
         compressed_traffic_lines,
         compute_speed_lines,
         create_console,
@@ -150,6 +151,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         *compressed_traffic_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),
+        *balance_lines(planned.plans),
         *host_capacity_lines(planned.capacity_check, planned.plans),
     ):
         typer.echo(line)

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -68,6 +69,32 @@ def compute_speed_lines(plans: Sequence[Plan]) -> Iterable[str]:
             ranks_by_speed[node.throughput, node.throughput_derivation].add(node.rank)
     for (samples_per_s, derivation), ranks in ranks_by_speed.items():
         yield f"{_format_ranks(sorted(ranks))}: {samples_per_s:,.6g} samples/s = {derivation}"
+
+
+def balance_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield one line for each trial with load balancing: the shares, and the step time that they give."""
+    for plan in plans:
+        if plan.balance is None:
+            continue
+        balance, name = plan.balance, f"#{plan.trial[:3]} load balancing at the declared speeds"
+        if balance.shares is None or balance.equal_compute_s is None or balance.balanced_compute_s is None:
+            number = plan.trial[:3]
+            yield f"#{number} load balancing: shares follow measured speeds, and not every worker declares its speed"
+            continue
+        times = [format_step_time(seconds) for seconds in (balance.balanced_compute_s, balance.equal_compute_s)]
+        step_s = balance.balanced_compute_s + plan.predicted.exchange_s
+        speedup = balance.equal_compute_s / balance.balanced_compute_s
+        yield (
+            f"{name}: {describe_shares(balance.shares)} samples per step; compute {times[0]} instead of {times[1]} "
+            f"with equal shares, {speedup:.2f} times as fast (at most {balance.speedup_bound:.2f}); step "
+            f"{format_step_time(step_s)}"
+        )
+
+
+def describe_shares(shares: Sequence[int]) -> str:
+    """Return shares of a batch by rank as text; runs of equal shares are written once, such as `7 x 68, 34`."""
+    runs = [(share, len(list(group))) for share, group in groupby(shares)]
+    return ", ".join(f"{count} x {share}" if count > 1 else f"{share}" for share, count in runs)
 
 
 def _format_ranks(ranks: Sequence[int]) -> str:

@@ -23,6 +23,7 @@ from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shaped_interface import check_shaped_interface
 from analysis.checks.network.shared_links import check_shared_link_rates
+from analysis.checks.training.batch_shares import check_batch_shares
 from analysis.checks.training.command_pacing import check_command_pacing
 from analysis.checks.training.event_horizon import check_events_cover_trial
 from analysis.checks.training.event_lateness import check_planned_event_lateness
@@ -61,6 +62,7 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "shaped_interface": check_shaped_interface,
     "replicas": check_model_replicas_agree,
     "staleness_law": check_gradient_staleness,
+    "batch_shares": check_batch_shares,
     # host
     "host_share": check_host_added_time,
     "host_cpu": check_host_cpu_load,

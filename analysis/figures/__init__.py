@@ -7,6 +7,7 @@ report.
 """
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure, ReportFigure
+from analysis.figures.batch_shares import draw_batch_shares
 from analysis.figures.compute_utilisation import draw_compute_utilisation
 from analysis.figures.conditions import draw_sample_time_by_sweep
 from analysis.figures.efficiency import draw_parallel_efficiency
@@ -36,6 +37,7 @@ FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run fold
     ),
     "laws": ReportFigure(draw_scaling_laws, "a strategy that ran on four or more numbers of workers"),
     "efficiency": ReportFigure(draw_parallel_efficiency, "a strategy that ran on two or more numbers of workers"),
+    "batch_shares": ReportFigure(draw_batch_shares, "finished trials of a strategy with load balancing"),
     "compute_utilisation": ReportFigure(draw_compute_utilisation, "trials with logged steps and metered exchanges"),
     "step_breakdown": ReportFigure(draw_step_breakdown, "trials with logged steps"),
     "predicted": ReportFigure(draw_predicted_step_times, "trials with logged steps and a predicted step time"),

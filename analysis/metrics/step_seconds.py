@@ -89,6 +89,11 @@ def steps_of_all_complete_exchanges(trial: TrialLogTables) -> pd.DataFrame:
     return trial.steps if steps.empty else steps
 
 
+def select_full_batch_steps(step_table: pd.DataFrame, plan: TrialPlan) -> pd.DataFrame:
+    """Return the steps in which the workers together trained a whole batch."""
+    return step_table[_full_batch_mask(step_table, plan)]
+
+
 def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
     """Return the mean seconds of each phase of a step, such as compute, over all workers.
 

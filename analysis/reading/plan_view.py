@@ -14,6 +14,7 @@ from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
 from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.collectives import TransferSchedule
+from services.plan.balance_plan import BalancePlan
 from services.scenario.payload import PlannedPayload
 from services.scenario.run_settings import FidelityLimits
 from services.scenario.target import QualityTarget
@@ -146,6 +147,7 @@ class TrialPlan(PlanJsonSection):
     # Bytes that all workers send in an exchange, divided by those of a ring all-reduce without compression; None
     # without a compressor or without a collective.
     compressed_traffic_ratio: float | None = None
+    balance: BalancePlan | None = None  # load balancing; None: all workers have equal shares of a batch
     vector_bytes: int = 0  # of the parameter vector on the wire
     payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
@@ -171,8 +173,9 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def has_varying_worker_speeds(self) -> bool:
-        """Whether the emulated compute speed of any worker varies from step to step."""
-        return any(node.variation for node in self.nodes if node.role == "worker")
+        """Whether the compute time of any worker varies from step to step, by its speed or by its share of a batch."""
+        has_changing_shares = self.balance is not None and self.balance.resize_period > 0
+        return has_changing_shares or any(node.variation for node in self.nodes if node.role == "worker")
 
     @property
     def sync_or_async(self) -> Literal["synchronous", "asynchronous"]:

@@ -17,6 +17,7 @@ from analysis.metrics.strategy_switch import (
     describe_switch_outcomes,
     find_median_saving_switch,
 )
+from analysis.report.balance_finding import load_balancing_finding
 from analysis.report.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
 from analysis.report.fastest import MAX_LISTED, TIE_RATIO, format_missed_repeats
 from analysis.report.scaling_findings import (
@@ -152,6 +153,7 @@ def finished_trials_finding(summary: RunSummary) -> str:
 
 FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
     strategy_switch_finding,
+    load_balancing_finding,
     equal_accuracy_finding,
     time_to_target_finding,
     final_metric_finding,

@@ -9,6 +9,7 @@ import numpy as np
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.convergence.compare import ReferenceComparison, compare_trial_with_reference
 from analysis.convergence.reference_points import shipped_references
+from analysis.metrics.batch_shares import BatchBalanceResult, measure_batch_balance
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.collectives import CollectiveTimes, count_extra_collectives, measure_collectives
 from analysis.metrics.compute_utilisation import (
@@ -113,6 +114,7 @@ class TrialResult:
     currency: str | None = None
     cost_reason: str = ""  # why the cost is not known
     compute_utilisation: ComputeUtilisation = UNKNOWN_UTILISATION  # share of the step time that is not blocked
+    batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
 
     @property
     def is_finished(self) -> bool:
@@ -214,6 +216,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         extra_collectives=count_extra_collectives(trial),
         hidden_communication_seconds=mean_hidden_communication_s(trial),
         compute_utilisation=measure_compute_utilisation(trial),
+        batch_balance=measure_batch_balance(trial),
         **asdict(measure_running_costs(trial)),
     )
 

@@ -420,7 +420,7 @@ def _worker_compute_times(
         return
     if not isinstance(plan, TrainingPlan):
         return
-    shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
+    shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else plan.initial_shares
     sizes = plan.data_order.share_sizes(0, shares)
     compute_share = _real_compute_share(plan, training_phase)
     for node, samples in zip(plan.node_plans_of_role("worker"), sizes, strict=True):

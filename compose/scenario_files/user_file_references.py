@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from compose.commands.references import RESOLVED_COMMAND_KEYS, CommandReferenceError, resolve_command
 from compose.data_files.digests import digest_file_or_folder
+from compose.data_files.speed_trace import read_speed_trace
 from compose.own_code.copies import copy_to_cache, find_copy
 from compose.own_code.files import digest_code, read_code_files
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SkippedScenarioError
@@ -29,6 +30,7 @@ from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 
 OWN_DATASET_KINDS = frozenset(kind.model_fields["kind"].default for kind in get_args(AnyOwnDataset))
+SWEPT_TRACE_KEYS = tuple(f".variation.{key}" for key in ("file", "values", "sha256", "recorded"))
 KINDS_WITH_TORCH = frozenset({"torch"})  # of models that record the installation of PyTorch on this host
 
 
@@ -70,6 +72,7 @@ def resolve_user_files(document: YamlDocument, folder: Path) -> YamlDocument:
     """
     data = deepcopy(document.data)
     problems = list(_resolve_commands(YamlDocument(data, document.positions), folder))
+    problems += _resolve_speed_traces(YamlDocument(data, document.positions), folder)
     for references in REFERENCES:
         problems += _resolve_references(references, YamlDocument(data, document.positions), folder)
     if problems:
@@ -88,6 +91,53 @@ def _resolve_commands(document: YamlDocument, folder: Path) -> Iterator[Scenario
         except CommandReferenceError as error:
             key_path = (*position, error.key) if position == ("workload",) else position
             yield ScenarioProblem(document.find_position_of_key(key_path), f"workload.{error.key}", str(error))
+
+
+def _resolve_speed_traces(document: YamlDocument, folder: Path) -> Iterator[ScenarioProblem]:
+    """Read every trace of compute times, add its factors in place, also in a sweep, and yield the problems."""
+    sweep = _value_at(document.data, ("sweep",))
+    for name, axis in (sweep if isinstance(sweep, dict) else {}).items():
+        for path in sorted(path for path in _swept_paths(str(name), axis) if path.endswith(SWEPT_TRACE_KEYS)):
+            message = "can't be swept alone; sweep the whole variation, with a case for each trace"
+            yield ScenarioProblem(document.find_position_of_key(("sweep", name)), path, message)
+    for variation, position in _find_speed_traces(document.data):
+        try:
+            variation.update(_resolve_speed_trace(variation, folder))
+        except DataFileError as error:
+            key = position[1] if position[0] == "sweep" else ".".join(map(str, position))
+            yield ScenarioProblem(document.find_position_of_key(position), str(key), str(error))
+
+
+def _find_speed_traces(document: Any) -> Iterator[tuple[dict[str, Any], KeyPath]]:
+    """Yield each variation of compute times by a trace, with the position of its key `file` or of its sweep axis."""
+    yield from _traces_in(_value_at(document, ("cluster",)), ("cluster",))
+    sweep = _value_at(document, ("sweep",))
+    for name, axis in [*(sweep if isinstance(sweep, dict) else {}).items()]:
+        if any(_traces_in(axis, ())):
+            for case in _convert_to_cases(frozenset(_swept_paths(str(name), axis)), sweep, str(name), axis):
+                yield from ((variation, ("sweep", name)) for variation, _ in _traces_in(case, ()))
+
+
+def _traces_in(section: Any, position: KeyPath) -> Iterator[tuple[dict[str, Any], KeyPath]]:
+    if isinstance(section, dict) and section.get("kind") == "trace" and isinstance(section.get("file"), str):
+        yield section, (*position, "file")
+        return
+    items = section.items() if isinstance(section, dict) else enumerate(section) if isinstance(section, list) else ()
+    for key, value in items:
+        yield from _traces_in(value, (*position, key))
+
+
+def _resolve_speed_trace(variation: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the keys of a trace that its file determines: absolute path, digest and factors.
+
+    If the scenario has digest and factors already, and the file is missing, the factors are kept.
+    """
+    declared = {key: variation[key] for key in ("file", "sha256") if variation.get(key) is not None}
+    resolved: dict[str, Any] = _resolve_data_file("file", declared, folder)
+    path = Path(resolved["file"])
+    if variation.get("recorded") and not path.exists():
+        return resolved
+    return resolved | {"recorded": read_speed_trace(path, are_durations=variation.get("values") == "durations")}
 
 
 def _find_swept_command_keys(document: YamlDocument) -> Iterator[ScenarioProblem]:

@@ -246,6 +246,17 @@ class Cluster(FrozenRecord):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
                 yield KeyConflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
+    def find_variation_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if the variation of a worker's compute time can't be used for this worker."""
+        for rank in range(self.workers):
+            variation = self.worker_spec(rank).variation
+            if variation and (reason := variation.explain_unusable_for_rank(rank)):
+                groups = (k for k, group in enumerate(self.groups) if rank in group.ranks and group.variation)
+                group_index = next(groups, None)
+                path = ("worker",) if group_index is None else ("groups", group_index)
+                yield KeyConflict((*path, "variation"), reason)
+                return
+
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
         """Return a copy of the cluster with the given numbers of workers and servers.
 

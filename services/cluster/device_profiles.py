@@ -4,11 +4,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from math import exp
 from random import Random
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from services.schema.component import ScenarioComponent
+from services.schema.component import FrozenRecord, ScenarioComponent
 
 DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-4090", "rtx-3090", "a10"]
 
@@ -22,6 +22,14 @@ class SpeedVariation(ScenarioComponent):
     @abstractmethod
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
         """Return the factor that multiplies the declared compute time of a worker in one step."""
+
+    def explain_unusable_for_rank(self, rank: int) -> str:  # noqa: ARG002 - most fit every worker
+        """Return why this variation can't be used for the worker with this rank; empty if it can."""
+        return ""
+
+    def restrict_to_rank(self, rank: int) -> Self:  # noqa: ARG002 - most are the same for every worker
+        """Return the part of this variation that the worker with this rank needs."""
+        return self
 
 
 class LognormalVariation(SpeedVariation):
@@ -59,7 +67,54 @@ class OnOffVariation(SpeedVariation):
         return self.slowdown if begin <= position < begin + self.slow_steps else 1.0
 
 
-AnyVariation: TypeAlias = Annotated[LognormalVariation | OnOffVariation, Field(discriminator="kind")]
+class WorkerTrace(FrozenRecord):
+    """Factors on the compute time of one worker, by step."""
+
+    worker: str
+    factors: tuple[PositiveFloat, ...] = Field(min_length=1)
+
+
+class TraceVariation(SpeedVariation):
+    """Compute time of every step from a file of the user, for example from measurements on another cluster.
+
+    After its last line, the trace begins again. When a scenario is loaded, the file is read, and its digest and the
+    factors are added to the scenario. So plans contain the factors, and nodes do not need the file.
+    """
+
+    kind: Literal["trace"] = "trace"
+    file: str = Field(
+        min_length=1,
+        description="path of a table as text (CSV), relative to the scenario file: a column for each worker, named "
+        "worker-0, worker-1 and so on, and a line for each step",
+    )
+    values: Literal["factors", "durations"] = Field(
+        "factors",
+        description="meaning of the numbers. factors: on the declared compute time; durations: in any unit, divided by "
+        "the mean of the whole file to get factors",
+    )
+    sha256: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="digest of the content; a file with other content is rejected"
+    )
+    recorded: tuple[WorkerTrace, ...] = Field((), description="factors of each worker; set by Ensayo")
+
+    def duration_factor(self, seed: int, rank: int, step: int) -> float:  # noqa: ARG002 - the file decides
+        factors = next(trace.factors for trace in self.recorded if trace.worker == f"worker-{rank}")
+        return factors[step % len(factors)]
+
+    def explain_unusable_for_rank(self, rank: int) -> str:
+        if not self.recorded:
+            return f"the file {self.file} has not been read; load the scenario with load_scenario"
+        names = [trace.worker for trace in self.recorded]
+        if f"worker-{rank}" in names:
+            return ""
+        return f"the trace has no column worker-{rank}; its columns are {', '.join(names)}; add the missing column"
+
+    def restrict_to_rank(self, rank: int) -> Self:
+        own = tuple(trace for trace in self.recorded if trace.worker == f"worker-{rank}")
+        return self.model_copy(update={"recorded": own})
+
+
+AnyVariation: TypeAlias = Annotated[LognormalVariation | OnOffVariation | TraceVariation, Field(discriminator="kind")]
 
 # Training throughput of one device relative to an A100 SXM4 with 80 GB. Source, unless a comment names another one:
 # Lambda's deeplearning-benchmark, pytorch-train-throughput-fp16.csv, geometric mean over SSD, BERT base, BERT large and

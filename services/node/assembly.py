@@ -15,6 +15,7 @@ import numpy as np
 
 from services.cluster.events import WorkerPause
 from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.collectives.execution.executor import GroupMember
 from services.compressors import CompressorSeed
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
@@ -41,6 +42,7 @@ from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
+from services.worker.batch_balancer import BatchBalancer
 from services.worker.event_runner import ScenarioEventRunner
 from services.worker.runtime import WorkerRuntime, WorkerTrainingPhase
 from services.worker.strategy_switch import WorkerStrategySwitch
@@ -124,7 +126,8 @@ def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
     """Return the names of the nodes to which a worker sends messages before or after a strategy switch."""
     strategy_switch = worker.strategy_switch
     algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
-    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
+    names = [name for algorithm in algorithms for name in algorithm.receiver_names]
+    return tuple(dict.fromkeys([*names, *(worker.balancer.receiver_names if worker.balancer else ())]))
 
 
 async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> None:
@@ -245,7 +248,7 @@ def _make_worker(
     return WorkerRuntime(
         plan,
         node_plan,
-        WorkerTrainingPhase(algorithm, plan.is_synchronous, (1,) * plan.workers),
+        WorkerTrainingPhase(algorithm, plan.is_synchronous, plan.initial_shares),
         data,
         pace,
         node_services.control,
@@ -254,7 +257,15 @@ def _make_worker(
         event_runner.begin_events_of_step,
         strategy_switch,
         parts[node_plan.rank] if parts else None,
+        _make_batch_balancer(phases.first, context),
     )
+
+
+def _make_batch_balancer(strategy: SinglePhaseStrategy, context: WorkerContext) -> BatchBalancer | None:
+    balance = strategy.describe_worker_exchange().balance
+    if not balance.resize_period:
+        return None
+    return BatchBalancer(balance, GroupMember(context.transport, context.workers, context.rank))
 
 
 def _make_transport_factory(
@@ -368,7 +379,7 @@ def _count_first_push_samples(
 
     The last batch of an epoch may be smaller.
     """
-    weights, sizes = (1,) * gradient_worker_count, plan.data_order.share_sizes
+    weights, sizes = plan.initial_shares[:gradient_worker_count], plan.data_order.share_sizes
     shares_by_rank = zip(*(sizes(step, weights) for step in range(steps_per_exchange)), strict=True)
     return {rank: sum(shares) for rank, shares in enumerate(shares_by_rank)}
 

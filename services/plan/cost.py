@@ -12,9 +12,12 @@ import numpy as np
 from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, choose_message_bytes, to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
-from services.learning.data_order import DataOrder, RankWeights
+from services.learning.batch_balance import BatchBalance
+from services.learning.batch_balance.base import BatchShares
+from services.learning.data_order import DataOrder
 from services.plan.node_plan import NodePlan
 from services.scenario.run_settings import EngineName, TransportName
+from services.schema.arrays import HostArray
 from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import CostModel
 
@@ -91,19 +94,49 @@ def build_cost_model(
 def plan_compute_times(
     worker_nodes: Sequence[NodePlan],
     data_order: DataOrder,
-    batch_weights: RankWeights,
-    first_step: int,
-    step_count: int,
+    initial_shares: BatchShares,
+    steps: range,
+    balance: BatchBalance,
 ) -> ComputeTimes:
-    """Return the samples and compute times of each worker by step, from `first_step` on.
+    """Return the samples and compute times of each worker in each of the given steps.
 
-    The declared variation of a worker's speed is drawn as in the trial. Of a long phase, only the first steps are
-    returned; later steps are like them. A worker without a declared speed takes 0 s.
+    The declared variation of a worker's speed is drawn as in the trial, and shares change as in the trial. Of a long
+    phase, only the first steps are returned; later steps are like them. A worker without a declared speed takes 0 s.
     """
-    steps = range(first_step, first_step + min(max(step_count, 1), MAX_DRAWN_STEPS))
-    samples = np.array([data_order.share_sizes(step, batch_weights) for step in steps])
-    seconds = samples / np.array([node.throughput or inf for node in worker_nodes])
+    drawn_steps = steps[:MAX_DRAWN_STEPS] or range(steps.start, steps.start + 1)
+    throughputs = np.array([node.throughput or inf for node in worker_nodes])
+    factors = np.ones((len(drawn_steps), len(worker_nodes)))
     for rank, node in enumerate(worker_nodes):
         if node.variation:
-            seconds[:, rank] *= [node.variation.duration_factor(data_order.seed, rank, step) for step in steps]
-    return ComputeTimes(samples, seconds)
+            factors[:, rank] = [node.variation.duration_factor(data_order.seed, rank, step) for step in drawn_steps]
+    shares = _plan_shares(data_order, initial_shares, drawn_steps, balance, factors / throughputs)
+    samples = np.array(
+        [data_order.share_sizes(*step_and_shares) for step_and_shares in zip(drawn_steps, shares, strict=True)]
+    )
+    return ComputeTimes(samples, samples / throughputs * factors)
+
+
+def _plan_shares(
+    data_order: DataOrder,
+    initial_shares: BatchShares,
+    steps: range,
+    balance: BatchBalance,
+    seconds_per_sample: HostArray,
+) -> list[BatchShares]:
+    """Return the workers' shares of a whole batch in each step.
+
+    Each worker measures exactly its declared speed. `seconds_per_sample` has the shape (steps, workers).
+    """
+    if not balance.resize_period:
+        return [initial_shares] * len(steps)
+    shares, speeds, shares_by_step = initial_shares, [0.0] * len(initial_shares), []
+    for step, step_seconds_per_sample in zip(steps, seconds_per_sample.tolist(), strict=True):
+        shares_by_step.append(shares)
+        samples = data_order.share_sizes(step, shares)
+        speeds = [
+            balance.smooth_speed(speed, count, count * seconds)
+            for speed, count, seconds in zip(speeds, samples, step_seconds_per_sample, strict=True)
+        ]
+        if (step + 1) % balance.resize_period == 0:
+            shares = balance.resize_shares(shares, tuple(speeds))
+    return shares_by_step

@@ -65,7 +65,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
         gpu_memory=_share_gpu_memory(scenario, rank, engine),
         throughput=compute_speed.samples_per_s if compute_speed else None,
         throughput_derivation=compute_speed.derivation if compute_speed else "",
-        variation=worker.variation,
+        variation=worker.variation.restrict_to_rank(rank) if worker.variation else None,
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,

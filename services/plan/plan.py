@@ -26,6 +26,7 @@ from services.learning.optimisers import AnyOptimiser
 from services.learning.parameter_updater import ParameterUpdater
 from services.learning.partitions import AnyPartition, IidPartition
 from services.learning.schedules import AnySchedule, ConstantSchedule
+from services.plan.balance_plan import BalancePlan
 from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
 from services.scenario.command_workload import CommandWorkload
@@ -125,6 +126,7 @@ class Plan(FrozenRecord, ABC):
     # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.
     exchange_s_by_choice: dict[str, float] = Field({})
     second_phase: PostSwitchPhasePlan | None = None  # of a strategy that switches
+    balance: BalancePlan | None = None  # of a strategy with unequal shares
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
@@ -252,6 +254,7 @@ class TrainingPlan(Plan):
     batch_rate_factor: float = 1.0  # factor of `batch_scaling` in the learning rate, in all training phases
     micro_batches: int = 1  # parts in which a worker computes its share of a batch
     epochs: int  # training budget
+    initial_shares: tuple[int, ...]  # of a whole batch at the first step, by rank; equal shares are all 1
     train_samples: int
     eval_samples: int
     steps_per_epoch: int

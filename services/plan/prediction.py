@@ -11,6 +11,7 @@ from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
 from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import MAX_NEGLECTED_SHARE, CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
+from services.strategies.speed_exchange import add_speed_exchange_time
 
 MIN_ASYNCHRONOUS_EXCHANGES = 50  # per worker: at the end of a run, some workers are idle for up to one exchange
 MIN_EXCHANGES_FOR_STEP = 20  # per worker: asynchronous workers begin together, and then drift apart
@@ -59,7 +60,11 @@ def predict_phase(
     """
     period = strategy.describe_worker_exchange().exchange_period
     on_whole_batches, on_all_batches = (
-        strategy.predict_step_time(cost_model.model_copy(update={"step_compute_times": times}))
+        add_speed_exchange_time(
+            strategy.predict_step_time(cost_model.model_copy(update={"step_compute_times": times})),
+            strategy.describe_worker_exchange(),
+            cost_model,
+        )
         for times in (compute_times.only_full_batch_rounds(period), compute_times)
     )
     mean_samples = compute_times.mean_samples_by_worker  # 0 of a worker that only serves

@@ -11,6 +11,7 @@ from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import DataOrder
 from services.learning.layout import ParameterLayout
 from services.learning.optimisers import AnyOptimiser
+from services.plan.balance_plan import plan_balance, plan_initial_shares
 from services.plan.compressed_traffic import compressed_traffic_ratio
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
@@ -37,6 +38,7 @@ from services.scenario.workload import Workload
 from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.speed_exchange import add_speed_exchange_bytes
 from services.strategies.switching.switch import TrainingPhaseSwitch
 
 EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
@@ -86,12 +88,19 @@ def make_training_plan(
         cost,
     )
     worker_nodes = [node for node in nodes if node.role == "worker"]
-    first_step = plan_compute_times(worker_nodes, workload.data_order(workers, trial.seed), (1,) * workers, 0, 1)
+    data_order, first_phase = workload.data_order(workers, trial.seed), trial.strategy.training_phases().first
+    first_step = plan_compute_times(
+        worker_nodes,
+        data_order,
+        plan_initial_shares(first_phase, worker_nodes, data_order.batch),
+        range(1),
+        first_phase.describe_worker_exchange().balance,
+    )
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(
         site, cost.model_copy(update={"step_compute_times": first_step})
     )
     phases = strategy.training_phases()
-    predictions = _predict_phases(phases, trial, nodes, cost, workload.data_order(workers, trial.seed))
+    predictions = _predict_phases(phases, trial, nodes, cost, data_order)
     second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
     predicted_s = _predict_training_s(predictions, second_phase)
     return TrainingPlan(
@@ -109,6 +118,7 @@ def make_training_plan(
         **_declared_fields(trial),
         **_workload_fields(workload, workers),
         **_first_phase_fields(phases, workload, cost),
+        **_balance_fields(phases, nodes, workload.global_batch_size(workers)),
         **_prediction_fields(phases, cost, predictions, second_phase),
         **_event_fields(trial, predicted_s * EVENT_HORIZON_FACTOR),
     )
@@ -176,7 +186,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
     """Return the fields of a plan that describe servers, shards and the exchange of the first training phase."""
     first, algorithm, workers = strategy_phases.first, strategy_phases.first_server_algorithm, len(cost_model.workers)
     traits = first.describe_worker_exchange()
-    sent = _sent_bytes_per_step(first, cost_model, workload.optimiser)
+    sent = add_speed_exchange_bytes(_sent_bytes_per_step(first, cost_model, workload.optimiser), traits)
     return {
         "optimiser": first.scale_learning_rate(workload.scale_rate_by_batch(workers), workers),
         "parameters": cost_model.entries,
@@ -190,6 +200,16 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
         "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),
+    }
+
+
+def _balance_fields(strategy_phases: PhasesAndSwitch, nodes: Sequence[NodePlan], batch: int) -> dict[str, Any]:
+    """Return the fields of a plan that describe the workers' shares of a batch in the first training phase."""
+    worker_nodes = [node for node in nodes if node.role == "worker"]
+    balance = strategy_phases.first.describe_worker_exchange().balance
+    return {
+        "initial_shares": plan_initial_shares(strategy_phases.first, worker_nodes, batch),
+        "balance": plan_balance(balance, worker_nodes, batch),
     }
 
 
@@ -249,7 +269,7 @@ def _predict_phases(
     steps = workload.total_steps(workers)
     switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
     step_ranges = [(0, steps if switch_step is None else switch_step)]
-    weights = [(1,) * workers]
+    weights = [plan_initial_shares(strategy_phases.first, worker_nodes, data_order.batch)]
     if switch:
         step_ranges.append((switch_step or 0, steps))
         weights.append(switch.batch_shares_after_switch(workers))
@@ -261,7 +281,9 @@ def _predict_phases(
                     "vectors_per_exchange": phase.describe_worker_exchange().count_vectors(workload.optimiser),
                 }
             ),
-            plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
+            plan_compute_times(
+                worker_nodes, data_order, phase_weights, range(first, end), phase.describe_worker_exchange().balance
+            ),
             end - first,
             workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
             inapplicable_reason,

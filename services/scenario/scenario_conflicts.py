@@ -29,6 +29,7 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
     raise_conflicts((*_find_sweep_item_conflicts(scenario), *_find_unknown_name_conflicts(scenario)))
     if scenario.sweep:
         return
+    raise_conflicts(prepend_parent_key("cluster", scenario.cluster.find_variation_conflicts()))
     if scenario.workload.kind == "command":
         raise_conflicts((*find_command_conflicts(scenario), *_find_rate_change_conflicts(scenario)))
         return

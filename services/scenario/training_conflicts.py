@@ -13,6 +13,7 @@ from services.strategies import ScenarioSizes
 
 if TYPE_CHECKING:
     from services.scenario.scenario import Scenario
+    from services.scenario.workload import Workload
 
 
 def find_training_size_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
@@ -106,7 +107,23 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         has_link_rates=scenario.cluster.has_link_rate_limits,
         whole_vector_need=workload.whole_vector_need,
+        batch=workload.global_batch_size(workers),
+        declared_speeds=tuple(
+            speed.samples_per_s if (speed := scenario.worker_compute_speed(rank)) else None for rank in range(workers)
+        ),
+        equal_shares_need=_explain_equal_shares_need(workload, workers),
     )
+
+
+def _explain_equal_shares_need(workload: "Workload", worker_count: int) -> str:
+    """Return why all workers need equal shares of a batch, and how to avoid it; empty if they do not."""
+    if workload.summarise_parts(worker_count).sizes:
+        return (
+            f"partition {workload.partition.kind} gives each worker samples of its own, whose number decides its share "
+            "of a batch; use partition iid, or balance uniform"
+        )
+    reason = workload.model.explain_share_dependence()
+    return f"{reason}, or balance uniform" if reason else ""
 
 
 def _find_promoted_worker_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -10,11 +10,13 @@ from pydantic import Field
 from services.collectives import AnyCollective, Collective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.all_gather import AnyAllGather, RingAllGather
 from services.compressors import AnyCompressor, CompressorState, IdentityCompressor
+from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
+from services.strategies.balance_conflicts import BALANCE_DESCRIPTION, find_balance_conflicts
 from services.strategies.base import (
     BytesPerStep,
     ExchangePattern,
@@ -51,8 +53,10 @@ class AllReduce(SinglePhaseStrategy):
         description="all-gather of compressed vectors, for compressors whose vectors cannot be added",
     )
     overlap: AnyOverlap = Field(NO_OVERLAP, description="whether the exchange begins during the backward pass")
+    balance: AnyBatchBalance = Field(UniformBalance(), description=BALANCE_DESCRIPTION)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from find_balance_conflicts(self.balance, scenario_sizes)
         yield from self._find_overlap_conflicts()
         if self.compress.aggregation == "all_gather":
             yield from self._find_unused_key_conflict("collective", Ring(), "gather")
@@ -90,6 +94,7 @@ class AllReduce(SinglePhaseStrategy):
         if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
+        yield from find_balance_conflicts(self.balance, scenario_sizes)
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -122,7 +127,9 @@ class AllReduce(SinglePhaseStrategy):
         return choose_vector_sum(self.collective, self.gather, self.compress)
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(compressor=self.compress, gradient_buckets=self.overlap.gradient_buckets)
+        return ExchangePattern(
+            compressor=self.compress, gradient_buckets=self.overlap.gradient_buckets, balance=self.balance
+        )
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.vector_sum.plan_transfers(worker_count)

@@ -16,6 +16,8 @@ import numpy as np
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.collectives.execution.executor import GroupMember
 from services.compressors import Compressor, CompressorSeed, CompressorState, IdentityCompressor
+from services.learning.batch_balance import BatchBalance, UniformBalance
+from services.learning.batch_balance.base import DeclaredSpeeds
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 WorkerState: TypeAlias = Any  # state of a worker algorithm between steps
 IDENTITY_COMPRESSOR = IdentityCompressor()
+UNIFORM_BALANCE = UniformBalance()
 
 
 class WholeVectorNeed(NamedTuple):
@@ -57,6 +60,11 @@ class ScenarioSizes:
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
     whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone
+    batch: int = 0  # samples of all workers in a step
+    declared_speeds: DeclaredSpeeds = ()  # of the workers, by rank
+    equal_shares_need: str = (
+        ""  # why workers must have equal shares of a batch, and how to avoid it; empty: they need not
+    )
 
     @property
     def parameter_count(self) -> int:
@@ -222,7 +230,7 @@ class Strategy(ScenarioComponent, ABC):
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """How a training phase exchanges vectors, for example how often.
+    """How a training phase divides batches over the workers and exchanges vectors, for example how often.
 
     The pattern is the same on every cluster.
     """
@@ -232,6 +240,7 @@ class ExchangePattern:
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
+    balance: BatchBalance = UNIFORM_BALANCE  # division of a batch over the workers
     includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
 
     @property

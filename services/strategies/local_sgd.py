@@ -14,11 +14,13 @@ from pydantic import Field, PositiveInt
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.all_gather import AnyAllGather, RingAllGather
 from services.compressors import AnyCompressor, CompressorState, IdentityCompressor
+from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce
+from services.strategies.balance_conflicts import BALANCE_DESCRIPTION, find_balance_conflicts
 from services.strategies.base import (
     BytesPerStep,
     ExchangePattern,
@@ -67,6 +69,7 @@ class LocalSgd(SinglePhaseStrategy):
         description="whether an exchange also averages the vectors of the optimiser's state, such as momenta; false: "
         "every worker keeps its own",
     )
+    balance: AnyBatchBalance = Field(UniformBalance(), description=BALANCE_DESCRIPTION)
 
     @property
     def _averaging_strategy(self) -> AllReduce:
@@ -79,6 +82,7 @@ class LocalSgd(SinglePhaseStrategy):
         yield from find_compressor_conflicts(
             self.kind, self.compress, averages_optimiser_state=self.average_optimiser_state
         )
+        yield from find_balance_conflicts(self.balance, scenario_sizes, self.period)
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -91,6 +95,7 @@ class LocalSgd(SinglePhaseStrategy):
         return ExchangePattern(
             exchange_period=self.period,
             compressor=self.compress,
+            balance=self.balance,
             includes_optimiser_state=self.average_optimiser_state,
         )
 

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
+from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.compensation import AnyDelayCompensation, NoCompensation
@@ -19,6 +20,7 @@ from services.parameter_server.update_rules import GradientUpdateRule
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
+from services.strategies.balance_conflicts import BALANCE_DESCRIPTION, find_balance_conflicts
 from services.strategies.base import (
     IDENTITY_COMPRESSOR,
     ExchangePattern,
@@ -53,6 +55,9 @@ class ParameterServer(ServerBasedStrategy):
         description="learning rate of an update. per_sample: an update from one of n workers uses 1/n of the rate, so "
         "that a sample counts as much as in synchronous training; as_given: every update uses the whole rate",
     )
+    balance: AnyBatchBalance = Field(
+        UniformBalance(), description=f"{BALANCE_DESCRIPTION}; only uniform unless synchrony is bsp"
+    )
 
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
@@ -64,7 +69,20 @@ class ParameterServer(ServerBasedStrategy):
 
     def describe_worker_exchange(self) -> ExchangePattern:
         is_synchronous = self.synchrony.describe_worker_sync().is_synchronous
-        return ExchangePattern(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
+        return ExchangePattern(
+            is_synchronous, workers_run_optimiser=False, compressor=self.compress, balance=self.balance
+        )
+
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from super().find_scenario_conflicts(scenario_sizes)
+        reason = ""
+        if not self.synchrony.describe_worker_sync().is_synchronous:
+            reason = (
+                f"unequal shares make the workers of a step finish together, but with synchrony {self.synchrony.kind} "
+                "workers do not wait for each other in every step; use synchrony bsp, or balance uniform"
+            )
+        yield from find_balance_conflicts(self.balance, scenario_sizes, unsupported_reason=reason)
+        yield from self._find_reply_conflicts()
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         if self._scales_lr_by_gradients(worker_count) and self.staleness.divides_lr_by_worker_count:
@@ -79,10 +97,6 @@ class ParameterServer(ServerBasedStrategy):
         algorithm, properties = self.server_algorithm(), self.synchrony.describe_worker_sync()
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.count_gradient_workers(worker_count)
-
-    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from super().find_scenario_conflicts(scenario_sizes)
-        yield from self._find_reply_conflicts()
 
     def _find_reply_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict if what a reply leaves out would be sent twice."""

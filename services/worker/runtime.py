@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from services.learning.data_order import RankWeights
+from services.learning.batch_balance.base import BatchShares
 from services.learning.datasets import TrainTestData
 from services.learning.epoch_orders import SampleIndices
 from services.learning.micro_batches import accumulate_gradients
@@ -27,6 +27,7 @@ from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTi
 from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.overlap import BucketReduction
+from services.worker.batch_balancer import BatchBalancer
 from services.worker.strategy_switch import WorkerStrategySwitch
 
 WARM_UP_GRADIENTS = 3
@@ -78,7 +79,7 @@ class WorkerTrainingPhase:
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
-    batch_weights: RankWeights  # of the workers' shares of a batch, by rank
+    batch_shares: BatchShares  # of a whole batch by rank, or equal weights; 0 for a worker that only serves
     first_step: int = 0
     samples_at_start: int = 0  # used for the parameters before this phase
 
@@ -88,7 +89,7 @@ class WorkerTrainingPhase:
 
         Otherwise the worker only serves its shard.
         """
-        return self.batch_weights[self.algorithm.context.rank] > 0
+        return self.batch_shares[self.algorithm.context.rank] > 0
 
 
 @dataclass
@@ -109,6 +110,7 @@ class WorkerRuntime:
     on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
     strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
     owned_samples: SampleIndices | None = None  # training samples that this worker owns; None: workers share all
+    balancer: BatchBalancer | None = None  # None: shares of a batch never change
     counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
 
     async def warm_up(self) -> None:
@@ -208,13 +210,13 @@ class WorkerRuntime:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
-        sizes = self.plan.data_order.share_sizes(step - 1, self.phase.batch_weights)
+        sizes = self.plan.data_order.share_sizes(step - 1, self.phase.batch_shares)
         return sum(sizes) - sizes[self.algorithm_context.rank]
 
     def _select_samples(self, step: int) -> SampleIndices:
         """Return the indices of the samples that this worker processes at `step`."""
         return self.plan.data_order.select_sample_indices(
-            step, self.algorithm_context.rank, self.phase.batch_weights, self.owned_samples
+            step, self.algorithm_context.rank, self.phase.batch_shares, self.owned_samples
         )
 
     async def _await_run_stop(self) -> None:
@@ -265,7 +267,7 @@ class WorkerRuntime:
             self.phase = WorkerTrainingPhase(
                 switch.algorithm_after,
                 switch.switch.second.describe_worker_exchange().is_synchronous,
-                switch.batch_weights,
+                switch.batch_shares,
                 step,
                 decision.samples,
             )
@@ -294,6 +296,7 @@ class WorkerRuntime:
                 step, previous.params, gradient, previous.state, times
             )
         _move_early_compute(times, computed.early_s)
+        await self._balance_batch(step, gradient.samples, times)
         self.counters.add_loss(loss, gradient.samples)
         self.counters.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
@@ -323,6 +326,24 @@ class WorkerRuntime:
                 "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step + 1
             )
         return result
+
+    async def _balance_batch(self, step: int, sample_count: int, step_timer: StepTimer) -> None:
+        """Measure the speed of this worker, and change the shares of a batch if a change is due after `step`.
+
+        All workers exchange their speeds after the same step, and compute the same shares. The evaluation worker logs
+        the shares when they change.
+        """
+        if self.balancer is None:
+            return
+        self.balancer.measure_step(sample_count, step_timer.seconds["compute"])
+        if not self.balancer.is_resize_due(step):
+            return
+        with step_timer.measure_phase("exchange"):
+            speeds = await self.balancer.exchange_speeds(step)
+        shares = self.balancer.resize_shares(self.phase.batch_shares, speeds)
+        if shares != self.phase.batch_shares and self.node.rank == 0:
+            self.log.log_event("batch_shares", {"shares": shares, "samples_per_s": speeds}, step=step + 1)
+        self.phase = replace(self.phase, batch_shares=shares)
 
     async def _compute_gradient(
         self, step: int, previous: StepResult, step_timer: StepTimer

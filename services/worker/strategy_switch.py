@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from services.learning.data_order import RankWeights
+from services.learning.batch_balance.base import BatchShares
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
 from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, SwitchStageReport
@@ -47,7 +47,7 @@ class WorkerStrategySwitch:
     switch: TrainingPhaseSwitch
     algorithm_before: WorkerAlgorithm
     algorithm_after: WorkerAlgorithm
-    batch_weights: RankWeights  # of the workers' shares of a batch after the switch, by rank
+    batch_shares: BatchShares  # of the workers in a batch after the switch, as weights by rank
     control: CoordinatorClient
     time_limit: StrategySwitchTimeout
 

@@ -40,6 +40,7 @@ STRATEGIES: dict[str, tuple[dict[str, Any], int]] = {
     "spare": ({"kind": "parameter_server", "servers": 2, "placement": {"kind": "spare"}}, 3),
     "local sgd": ({"kind": "local_sgd", "period": 1}, 3),
     "easgd": ({"kind": "easgd", "servers": 2, "period": 1}, 3),
+    "dynamic shares": ({"kind": "all_reduce", "balance": {"kind": "dynamic", "period": 1}}, 3),
     "easgd asp": ({"kind": "easgd", "servers": 2, "period": 1, "synchrony": {"kind": "asp"}}, 3),
 }
 LINKS = {

@@ -67,6 +67,13 @@ class Model(ScenarioComponent):
         """
         return None
 
+    def explain_share_dependence(self) -> str:
+        """Return why the gradient over a batch depends on its division over workers, and how to avoid that.
+
+        Return an empty text if it does not. Gradients of workers are weighted by their samples.
+        """
+        return ""
+
     @property
     def folders_on_nodes(self) -> ModelFolders:
         """Folders of the host that nodes need to compute with the model."""

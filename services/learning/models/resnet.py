@@ -57,6 +57,11 @@ class ResNet(NetworkModel):
             "use a dataset of images, or another model, for example mlp"
         )
 
+    def explain_share_dependence(self) -> str:
+        if self.norm != "batch":
+            return ""
+        return "model resnet with norm: batch normalises over a worker's share of the batch; use norm: group"
+
     def build_network(self, learning_task: LearningTask) -> Layer:
         first = self._conv_and_norm("", 1, learning_task.inputs[0], self.width)
         classifier = Dense("output", self._stage_width(STAGES), learning_task.outputs)

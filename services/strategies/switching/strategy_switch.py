@@ -17,6 +17,7 @@ from services.collectives import NetworkAndModelSizes
 from services.parameter_server.synchronisers import Asp
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.strategies.all_reduce import AllReduce
+from services.strategies.balance_conflicts import find_switch_balance_conflicts
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
 from services.strategies.diloco import DiLoCo
@@ -166,6 +167,8 @@ def find_phase_conflicts(
         *prepend_parent_key("after", conflicts_after(scenario_sizes)),
     ]
     yield from conflicts
+    for key, phase in (("before", phase_before), ("after", phase_after)):
+        yield from find_switch_balance_conflicts(key, phase.describe_worker_exchange().balance)
     shard_reason = _explain_shard_mismatch(phase_before, phase_after, scenario_sizes.workers)
     reason = shard_reason or _explain_unequal_shards(phase_before, scenario_sizes.workers)
     if reason and not conflicts:

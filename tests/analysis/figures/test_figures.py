@@ -53,6 +53,7 @@ def draw_unequal_run(
         for trial in folder.trial_folders:
             _slow_down(trial, line)
             _partition(trial)
+        _balance(folder.trial_folders[-1])
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
         _log_sample_pictures(folder.trial_folders[-1], line)
@@ -78,6 +79,13 @@ def _partition(trial: TrialFolder) -> None:
     plan["partition"] = {"kind": "dirichlet", "alpha": 0.5, "seed": 0}
     plan["class_counts"] = [[20, 10] if rank % 2 else [10, 20] for rank in range(plan["workers"])]
     plan["part_sizes"] = [30] * plan["workers"]
+    trial.plan_path.write_text(json.dumps(plan))
+
+
+def _balance(trial: TrialFolder) -> None:
+    """Divide batches by the speeds of the workers, which are not known before the run."""
+    plan = json.loads(trial.plan_path.read_text())
+    plan["balance"] = {"resize_period": 10, "shares": None}
     trial.plan_path.write_text(json.dumps(plan))
 
 

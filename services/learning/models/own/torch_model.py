@@ -82,6 +82,14 @@ class TorchModel(UserModel):
         _check_once(self, learning_task)
         return None
 
+    def explain_share_dependence(self) -> str:
+        if self.buffers != "recompute":
+            return ""  # batch normalisations with recorded statistics are refused
+        return (
+            "the batch normalisations of the model (buffers: recompute) normalise over a worker's share of the batch; "
+            "use another normalisation, such as GroupNorm"
+        )
+
     def parameter_layout(self, learning_task: LearningTask) -> ParameterLayout:
         return _network_of(self, learning_task, CHECKED_TYPE, "training").layout
 
