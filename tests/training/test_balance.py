@@ -186,3 +186,19 @@ def test_max_share_limits_the_samples_of_a_worker(simulate: Simulate) -> None:
 
         assert max(row["samples"] for rank in range(8) for row in trial.steps(rank)) == 66
         assert min(row["samples"] for row in trial.steps(7)) == 512 - 7 * 66
+
+
+def test_sixty_four_workers_send_the_planned_bytes(simulate: Simulate) -> None:
+    """Six rounds gather the speeds of 64 workers, in each step here, and each worker sends 63 numbers."""
+    dataset = {"kind": "synthetic_regression", "samples": 4000, "features": 4, "outputs": 2}
+    worker = {"throughput": "1000/s", "variation": {"kind": "lognormal", "sigma": 0.5}}
+    balance = {"kind": "dynamic", "period": 1}
+    trial = simulate(
+        SERVER | {"balance": balance}, 64, cluster={"worker": worker}, dataset=dataset, batch=640, epochs=1
+    )
+
+    assert len(trial.steps(0)) == trial.plan.steps == 5
+    assert len(trial.events("worker-0", "batch_shares")) >= 3
+    for rank in range(64):
+        sent = trial.value(f"worker-{rank}", "node_stop")["payload_bytes_sent"]
+        assert sent == 5 * trial.plan.bytes_per_step[f"worker-{rank}"]
