@@ -74,7 +74,8 @@ class LocalSgd(SinglePhaseStrategy):
     @property
     def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
-        return AllReduce(collective=self.collective, compress=self.compress, gather=self.gather)
+        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
+        return AllReduce().model_copy(update=parts)  # the parts have been validated
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)

@@ -80,7 +80,8 @@ class DiLoCo(SinglePhaseStrategy):
     @property
     def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that sums the outer gradients of the workers."""
-        return AllReduce(collective=self.collective, compress=self.compress, gather=self.gather)
+        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
+        return AllReduce().model_copy(update=parts)  # the parts have been validated
 
     @property
     def _steps_between_exchanges(self) -> int:

@@ -47,7 +47,8 @@ class PostLocalSgd(Strategy):
 
     @property
     def _first_phase(self) -> AllReduce:
-        return AllReduce(collective=self.collective, compress=self.compress, gather=self.gather)
+        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
+        return AllReduce().model_copy(update=parts)  # the parts have been validated
 
     @property
     def _second_phase(self) -> LocalSgd:
