@@ -19,8 +19,7 @@ from services.schema.errors import HostError
 
 SCENARIO = "four-l40s"
 LINK_RATES = {"200m": "200mbit", "5g": "5gbit"}  # bandwidth in the file -> rate in the scenario
-# Algorithm in the file -> strategy. DiLoCo exchanges the same vectors in the same steps as local SGD.
-STRATEGY_KINDS = {"diloco": "local_sgd", "localsgd": "local_sgd"}
+STRATEGY_KINDS = {"diloco": "diloco", "localsgd": "local_sgd"}  # algorithm in the file -> strategy
 MIN_ROUNDS, MIN_STEPS = 2, 4  # of a trial in virtual time, in which all rounds are equal
 TRAIN_SHARE = 0.8  # of the samples of the dataset
 
