@@ -31,7 +31,6 @@ from pydantic import Field
 from compose.calibration.capacity import HostCapacity
 from compose.host.compute_speed import CpuTimeFunctions
 from services.cluster.events import LinkChange
-from services.collectives import TransferSchedule
 from services.plan import CommandPlan, NodePlan, Plan, PostSwitchPhasePlan, TrainingPlan
 from services.runtime.pacing import FORWARD_SHARE, MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
@@ -343,7 +342,7 @@ def _predict_step_load(
     """Return the number of messages and the CPU time of one step in a training phase."""
     compute_phases = tuple(_worker_compute_times(plan, training_phase, step_cpu_times))
     size_bytes = sum(training_phase.bytes_per_step.values())
-    messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
+    messages = _messages_per_step(plan, training_phase, size_bytes)
     summed_bytes = size_bytes / plan.payload_scale  # padding is not summed
     moved_bytes = size_bytes if plan.sends_padding else summed_bytes
     messages_s = (
@@ -428,16 +427,18 @@ def _command_compute_times(plan: CommandPlan) -> Iterator[WorkerComputeTimes]:
             yield WorkerComputeTimes(plan.step_profile.cpu_s, compute_s)
 
 
-def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:
+def _messages_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, bytes_per_step: float) -> int:
     """Return the number of messages in one step.
 
     A message that is sent in pieces counts once per piece. Where the transport shapes links, its pieces are smaller.
     Messages of an exchange are spread over the steps up to the next exchange.
     """
+    collective = training_phase.schedule
     longest_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     piece_bytes = plan.step_cost_model.round_to_whole_entries(longest_bytes)
     buckets = len(plan.gradient_buckets) if isinstance(plan, TrainingPlan) else 0
-    transfers = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) * (buckets or 1)
+    collectives = buckets or training_phase.sums_per_exchange
+    transfers = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) * collectives
     messages = transfers or 2 * len(plan.worker_server_push_pairs)
     pieces = ceil(bytes_per_step * plan.exchange_period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / plan.exchange_period)

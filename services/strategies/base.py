@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.collectives.execution.executor import GroupMember
-from services.compressors import Compressor, CompressorSeed, CompressorState, IdentityCompressor
+from services.compressors import ArrayShape, CompressorSeed, IdentityCompressor, VectorCompression
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
@@ -56,6 +56,8 @@ class ScenarioSizes:
     array_sizes: tuple[int, ...]  # entries of each array of the model
     has_link_rates: bool  # whether any link has a declared rate
     whole_vector_need: WholeVectorNeed | None = None  # None: each range of the vector can be updated alone
+    array_shapes: tuple[ArrayShape, ...] = ()  # of the model; empty: not known
+    has_declared_payload: bool = False  # whether messages are as large as those of another model
 
     @property
     def parameter_count(self) -> int:
@@ -101,9 +103,10 @@ class WorkerContext:
         """This worker in the group of all workers, which runs collectives."""
         return GroupMember(self.transport, self.workers, self.rank)
 
-    def init_compressor_state(self, compressor: Compressor, params: Vector) -> CompressorState:
-        """Return the initial state of a compressor of whole vectors with as many entries as `params`."""
-        return compressor.init_state(params.size, CompressorSeed(self.seed, self.rank))
+    @property
+    def compressor_seed(self) -> CompressorSeed:
+        """Seed of the random numbers with which this worker compresses whole vectors."""
+        return CompressorSeed(self.seed, self.rank)
 
 
 @dataclass(frozen=True)
@@ -224,13 +227,14 @@ class ExchangePattern:
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
-    compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    compressor: VectorCompression = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
 
     @property
     def has_compressor_state(self) -> bool:
         """Whether the compressor keeps a state, such as residuals, between two vectors."""
-        return self.compressor.init_state(1, CompressorSeed()) is not None
+        return self.compressor.keeps_state
 
 
 class SinglePhaseStrategy(Strategy):

@@ -136,7 +136,7 @@ class LocalSgdWorker(WorkerAlgorithm):
     vector_sum: VectorSum
 
     def initial_state(self, params: Vector) -> LocalSgdState:
-        compressor_state = self.context.init_compressor_state(self.vector_sum.compressor, params)
+        compressor_state = self.vector_sum.init_state(params, self.context.compressor_seed)
         return LocalSgdState(
             self.context.updater.init_state(params), compressor_state, self._keep_common_params(params)
         )
