@@ -37,10 +37,12 @@ from services.strategies import (
 from services.strategies.cost_model import CostModel
 from services.strategies.overlap import BucketOverlap, PriorityOverlap
 from services.strategies.switching.rules import AtStepRule
+from services.strategies.vector_sums import PowerSgd
 
 EXAMPLES: list[Strategy] = [
     SingleWorker(),
     AllReduce(),
+    AllReduce(compress=PowerSgd(rank=4, min_ratio=0)),  # the full rank of the model's matrices
     AllReduce(overlap=BucketOverlap(bucket_size=Bytes("100B"))),
     AllReduce(overlap=PriorityOverlap(partition_size=Bytes("100B"))),
     ParameterServer(),
