@@ -54,7 +54,7 @@ def _reject_power_sgd(declared: Any) -> Any:
     if kind == "power_sgd":
         raise ValueError(
             "power_sgd sums the gradients of all workers in two all-reduces, so it is not a format of single vectors; "
-            "use it in strategy all_reduce, or write for example {kind: error_feedback, inner: {kind: top_k}}"
+            "use it in strategy all_reduce, or use another compressor, such as top_k"
         )
     return declared
 
