@@ -326,7 +326,7 @@ def test_bytes_are_those_of_the_factors_and_of_short_arrays(simulate: Simulate) 
     assert first_only == 4 * (4 + 10 + 7 + 5)
 
 
-@pytest.mark.parametrize("collective", ["ring", "halving_doubling", "tree", "recursive_doubling", "reduce_to_one"])
+@pytest.mark.parametrize("collective", ["ring", "halving_doubling", "tree", "recursive_doubling"])
 @pytest.mark.parametrize("workers", [2, 4, 8])
 @pytest.mark.parametrize("delay", [{}, {"delay": "20ms"}], ids=["near", "far"])
 def test_step_time_is_that_of_the_closed_form(

@@ -1,6 +1,6 @@
 """Factors of low rank: the arrays of a model that they replace, random and orthonormal columns, and products."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
@@ -65,14 +65,14 @@ class LowRankLayout(NamedTuple):
         return sum(each.columns * each.rank for each in self.factored)
 
 
-def draw_right_factors(factored: Sequence[FactoredArray], seed: int, number: int) -> Iterator[HostArray]:
-    """Yield a random right factor of shape (columns, rank) for each array, from the normal distribution.
+def draw_right_factor(array: FactoredArray, array_number: int, seed: int, sum_number: int) -> HostArray:
+    """Return a random right factor of shape (columns, rank), from the normal distribution, in float64.
 
-    The factors are a function of `seed` and `number`: NumPy draws them on all devices, so they are equal on all ranks.
+    It is a function of the numbers of the array and the sum, and of `seed`: NumPy draws it on all devices, so it is
+    equal on all ranks.
     """
-    for index, array in enumerate(factored):
-        entropy = np.random.SeedSequence((seed, number, index), spawn_key=SPAWN_KEY)
-        yield np.random.Generator(np.random.PCG64(entropy)).standard_normal((array.columns, array.rank))
+    entropy = np.random.SeedSequence((seed, sum_number, array_number), spawn_key=SPAWN_KEY)
+    return np.random.Generator(np.random.PCG64(entropy)).standard_normal((array.columns, array.rank))
 
 
 def orthonormalise(matrix: HostArray) -> HostArray:
@@ -98,11 +98,6 @@ def _orthonormalise_rows(rows: HostArray) -> HostArray:
         later = rows[index + 1 :]
         later -= (later * row).sum(axis=1, keepdims=True) * row
     return rows
-
-
-def replace_zero_columns(matrix: HostArray, replacements: HostArray) -> HostArray:
-    """Return `matrix` with its columns of zeros replaced by those of `replacements`."""
-    return np.where((matrix == 0).all(axis=0), replacements, matrix).astype(matrix.dtype, copy=False)
 
 
 def multiply_factors(left: Array, right: Array) -> Array:

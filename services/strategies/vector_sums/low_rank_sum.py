@@ -16,10 +16,9 @@ from services.strategies.cost_model import CostModel
 from services.strategies.vector_sums.base import Summand, SumStage, VectorSum
 from services.strategies.vector_sums.low_rank_factors import (
     LowRankLayout,
-    draw_right_factors,
+    draw_right_factor,
     multiply_factors,
     orthonormalise,
-    replace_zero_columns,
 )
 from services.strategies.vector_sums.partial_sums import PartialSums
 from services.strategies.vector_sums.power_sgd import PowerSgd
@@ -94,12 +93,20 @@ class LowRankSum(VectorSum):
     def _choose_right_factors(
         self, layout: LowRankLayout, state: LowRankState, number: int, dtype: np.dtype[np.floating]
     ) -> list[HostArray]:
-        """Return the right factors with which the sum with this number begins, with orthonormal columns."""
-        is_warm = self.power_sgd.warm_start and bool(state.right_factors)
-        drawn = draw_right_factors(layout.factored, state.seed, number)
-        with without_divergence_warnings():
-            factors = map(replace_zero_columns, state.right_factors, drawn) if is_warm else drawn
-            return [orthonormalise(factor).astype(dtype, copy=False) for factor in factors]
+        """Return the right factors with which the sum with this number begins, with orthonormal columns.
+
+        Columns that are 0, after a gradient of zeros or without a factor of the sum before, are drawn.
+        """
+        previous = state.right_factors if self.power_sgd.warm_start else ()
+        factors = []
+        for index, array in enumerate(layout.factored):
+            factor = previous[index] if previous else np.zeros((array.columns, array.rank))
+            is_zero = (factor == 0).all(axis=0)
+            if is_zero.any():
+                factor = np.where(is_zero, draw_right_factor(array, index, state.seed, number), factor)
+            with without_divergence_warnings():
+                factors.append(orthonormalise(factor).astype(dtype, copy=False))
+        return factors
 
 
 class _LowRankTotal(NamedTuple):
@@ -157,7 +164,7 @@ class _LowRankExchange:
 def _compute_residual(layout: LowRankLayout, corrected: Vector, total: Vector, weight: np.floating) -> Vector:
     """Return what this worker's share of the total lacks of its own vector; 0 in uncompressed ranges."""
     with without_divergence_warnings():
-        residual = corrected - weight * total
+        residual = corrected - total * weight
     for vector_range in layout.uncompressed:
         vector_range.view(residual)[:] = 0
     return residual
