@@ -11,7 +11,7 @@ import pytest
 
 from services.cluster.links.fluid_link import RateLimiter
 from services.collectives import Ring, TransferSchedule
-from services.collectives.execution.executor import GroupMember, all_reduce
+from services.collectives.execution.executor import GroupMember, run_transfers
 from services.compressors import CompressorSeed, IdentityCompressor
 from services.runtime.device import CpuDevice
 from services.schema.arrays import HostArray, Vector
@@ -258,8 +258,9 @@ class RecordedSum(NamedTuple):
     """One worker's result of one collective."""
 
     rank: int
-    number: int  # even: left factors and uncompressed ranges; odd: right factors
-    digest: bytes
+    step: int
+    channel: int  # 0: left factors and uncompressed ranges; 1: right factors
+    total: bytes
 
 
 @pytest.fixture
@@ -267,13 +268,11 @@ def recorded_sums(monkeypatch: pytest.MonkeyPatch) -> list[RecordedSum]:
     """Record the results of all collectives of a trial."""
     records: list[RecordedSum] = []
 
-    async def record(
-        transport: Any, names: Sequence[str], rank: int, schedule: TransferSchedule, step: int, vector: HostArray
-    ) -> None:
-        await all_reduce(transport, names, rank, schedule, step, vector)
-        records.append(RecordedSum(rank, step, vector.tobytes()))
+    async def record(member: GroupMember, schedule: TransferSchedule, step: int, vector: HostArray) -> None:
+        await run_transfers(member, schedule, step, vector)
+        records.append(RecordedSum(member.rank, step, member.channel, vector.tobytes()))
 
-    monkeypatch.setattr(low_rank_sum, "all_reduce", record)
+    monkeypatch.setattr(low_rank_sum, "run_transfers", record)
     return records
 
 
@@ -288,14 +287,14 @@ def test_factors_and_replicas_are_bitwise_equal_on_all_ranks(
 
     trial = simulate(strategy, workers, hash_every_step=True, epochs=2, batch=13)
 
-    by_number = defaultdict(list)
+    by_collective = defaultdict(list)
     for record in recorded_sums:
-        by_number[record.number].append(record)
+        by_collective[record.step, record.channel].append(record)
     steps = len(trial.steps(0))
-    assert sorted(by_number) == list(range(2 * steps))
-    for records in by_number.values():
+    assert sorted(by_collective) == [(step, channel) for step in range(steps) for channel in (0, 1)]
+    for records in by_collective.values():
         assert {record.rank for record in records} == set(range(workers))
-        assert len({record.digest for record in records}) == 1
+        assert len({record.total for record in records}) == 1
     events = [event for rank in range(workers) for event in trial.events(f"worker-{rank}", "node_hash")]
     step_of = lambda event: event["metadata"]["step"]  # noqa: E731
     digests = [{e["value"] for e in each} for _, each in groupby(sorted(events, key=step_of), key=step_of)]

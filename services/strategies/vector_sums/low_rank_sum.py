@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.collectives import Collective, NetworkAndModelSizes, TransferSchedule
-from services.collectives.execution.executor import GroupMember, all_reduce
+from services.collectives.execution.executor import GroupMember, run_transfers
 from services.compressors import CompressorSeed
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
@@ -22,6 +22,10 @@ from services.strategies.vector_sums.low_rank_factors import (
 )
 from services.strategies.vector_sums.partial_sums import PartialSums
 from services.strategies.vector_sums.power_sgd import PowerSgd
+
+# Right factors have the numbers of left factors in a channel of their own. So the numbers of messages are those of
+# steps, as in other strategies, and do not decrease at a strategy switch.
+RIGHT_FACTOR_CHANNEL = 1
 
 
 class LowRankState(NamedTuple):
@@ -79,7 +83,7 @@ class LowRankSum(VectorSum):
         weight, layout = dtype.type(summand.weight), self.power_sgd.layout(summand.vector.size)
         if not schedule.rounds:  # a single worker sends nothing, so nothing is compressed
             return summand.vector * weight, compressor_state
-        total = await _LowRankExchange(member, schedule, 2 * number, device, layout).run(
+        total = await _LowRankExchange(member, schedule, number, device, layout).run(
             self._add_residual(summand.vector * weight, compressor_state),
             self._choose_right_factors(layout, compressor_state, number, dtype),
         )
@@ -123,7 +127,7 @@ class _LowRankExchange:
 
     member: GroupMember
     schedule: TransferSchedule
-    first_number: int  # of the messages of the first collective; the second one has the next number
+    number: int  # of the sum
     device: ComputeDevice
     layout: LowRankLayout
 
@@ -135,11 +139,11 @@ class _LowRankExchange:
             for array, factor in zip(factored, start_factors, strict=True)
         )
         ranges = [each.view(corrected) for each in uncompressed]
-        summed = await self._sum_arrays([*ranges, *lefts], self.first_number)
+        summed = await self._sum_arrays([*ranges, *lefts], self.member)
         with without_divergence_warnings():
             left_factors = [self.device.to_device(orthonormalise(left)) for left in summed[len(ranges) :]]
         rights = (array.matrix(corrected).T @ factor for array, factor in zip(factored, left_factors, strict=True))
-        right_factors = await self._sum_arrays(rights, self.first_number + 1)
+        right_factors = await self._sum_arrays(rights, self.member._replace(channel=RIGHT_FACTOR_CHANNEL))
         total = array_namespace(corrected).empty_like(corrected)
         for vector_range, entries in zip(uncompressed, summed, strict=False):
             vector_range.view(total)[:] = self.device.to_device(entries)
@@ -148,15 +152,14 @@ class _LowRankExchange:
                 array.matrix(total)[:] = multiply_factors(left, self.device.to_device(right))
         return _LowRankTotal(corrected, total, tuple(right_factors))
 
-    async def _sum_arrays(self, arrays: Iterable[Array], number: int) -> list[HostArray]:
+    async def _sum_arrays(self, arrays: Iterable[Array], member: GroupMember) -> list[HostArray]:
         """Return the sum of each array over all workers, in host memory, by one collective."""
         with without_divergence_warnings():
             own = [self.device.to_host(array) for array in arrays]
         if not own:
             return []
         total = np.concatenate([array.ravel() for array in own])
-        transport, node_names, rank, _ = self.member
-        await all_reduce(transport, node_names, rank, self.schedule, number, total)
+        await run_transfers(member, self.schedule, self.number, total)
         bounds = pairwise(accumulate((array.size for array in own), initial=0))
         return [total[start:stop].reshape(array.shape) for array, (start, stop) in zip(own, bounds, strict=True)]
 
