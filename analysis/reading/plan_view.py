@@ -132,6 +132,7 @@ class TrialPlan(PlanJsonSection):
     shards: tuple[tuple[int, int], ...] = ()  # ranges of the parameter vector, by shard
     shard_owners: tuple[str, ...] = ("server-0",)  # node names by shard; may include workers
     is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
+    sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
@@ -198,11 +199,13 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def critical_path_message_count(self) -> float:
-        """Number of messages on the critical path of a collective operation.
+        """Number of messages on the critical path of an exchange by collectives.
 
         The critical path is the longest chain of transfers that wait for each other.
         """
-        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.sending_rank_pairs, 1.0))
+        return self.sums_per_exchange * self.schedule.critical_path_latency_s(
+            dict.fromkeys(self.schedule.sending_rank_pairs, 1.0)
+        )
 
     @property
     def predicted_exchange_without_latency_s(self) -> float:

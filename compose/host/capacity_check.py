@@ -457,7 +457,8 @@ def _messages_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, b
     longest_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     piece_bytes = plan.step_cost_model.round_to_whole_entries(longest_bytes)
     buckets = len(plan.gradient_buckets) if isinstance(plan, TrainingPlan) else 0
-    transfers = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) * (buckets or 1)
+    collectives = buckets or training_phase.sums_per_exchange
+    transfers = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) * collectives
     messages = transfers or 2 * len(plan.worker_server_push_pairs)
     pieces = ceil(bytes_per_step * period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / period)

@@ -13,16 +13,18 @@ error_feedback   another compressor, whose error is added to the next vector
 member of this union by its `kind`. `without_residual` lists the members that error feedback may wrap.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from services.compressors.base import (
     Aggregation,
+    ArrayShape,
     CompressedPayload,
     Compressor,
     CompressorSeed,
     CompressorState,
+    VectorCompression,
     bytes_to_payload,
     bytes_to_vector,
     payload_to_bytes,
@@ -41,16 +43,37 @@ from services.compressors.terngrad import TernGrad
 from services.compressors.top_k import TopK
 from services.compressors.without_residual import CompressorWithoutResidual
 
-AnyCompressor: TypeAlias = Annotated[CompressorWithoutResidual | Dgc | ErrorFeedback, Field(discriminator="kind")]
+
+def _reject_power_sgd(declared: Any) -> Any:
+    """Reject the compression that only all-reduce accepts, since it is not a number format.
+
+    Raises:
+        ValueError: `declared`, a section of a scenario or a component, is `power_sgd`.
+    """
+    kind = declared.get("kind") if isinstance(declared, dict) else getattr(declared, "kind", None)
+    if kind == "power_sgd":
+        raise ValueError(
+            "power_sgd sums the gradients of all workers in two all-reduces, so it is not a format of single vectors; "
+            "use it in strategy all_reduce, or use another compressor, such as top_k"
+        )
+    return declared
+
+
+CompressorUnion: TypeAlias = CompressorWithoutResidual | Dgc | ErrorFeedback
+AnyCompressor: TypeAlias = Annotated[
+    Annotated[CompressorUnion, Field(discriminator="kind")], BeforeValidator(_reject_power_sgd)
+]
 
 __all__ = [
     "Aggregation",
     "AnyCompressor",
+    "ArrayShape",
     "Bf16",
     "CompressedPayload",
     "Compressor",
     "CompressorSeed",
     "CompressorState",
+    "CompressorUnion",
     "Dgc",
     "ErrorFeedback",
     "Fp16",
@@ -62,6 +85,7 @@ __all__ = [
     "Sign",
     "TernGrad",
     "TopK",
+    "VectorCompression",
     "bytes_to_payload",
     "bytes_to_vector",
     "payload_to_bytes",

@@ -4,10 +4,10 @@ A compressor never communicates.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,9 @@ ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, numbe
 # payloads       values of payloads (floating-point arrays) are added as they are, and the sum is decompressed once;
 #                arrays of whole numbers are equal on all ranks
 # all_gather     every rank gets the payloads of all ranks, decompresses each and adds them
-Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather"]
+# low_rank       factors of matrices are summed, one factor after the other
+Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather", "low_rank"]
+ArrayShape: TypeAlias = tuple[int, ...]
 
 
 class CompressorSeed(NamedTuple):
@@ -44,11 +46,8 @@ class CompressedPayload:
         return sum(array.nbytes for array in self.arrays)
 
 
-class Compressor(ScenarioComponent):
-    """Base class of number formats that convert a vector into fewer bytes and back.
-
-    Each compressor's docstring states its compression ratio, and the error of the vector after decompression.
-    """
+class VectorCompression(ScenarioComponent):
+    """Base class of the ways to exchange vectors with fewer bytes: number formats, and sums of factors."""
 
     @property
     @abstractmethod
@@ -60,14 +59,34 @@ class Compressor(ScenarioComponent):
         """
 
     @property
+    @abstractmethod
+    def keeps_state(self) -> bool:
+        """Whether a worker keeps a state, such as residuals, between two vectors."""
+
+    @property
     def keeps_residual(self) -> bool:
-        """Whether this compressor adds what it has not sent of a vector to the next vectors."""
+        """Whether what has not been sent of a vector is added to the next vectors."""
         return False
 
     @property
     def applies_momentum(self) -> bool:
-        """Whether this compressor adds momentum to gradients, so that the optimiser must not add momentum again."""
+        """Whether momentum is added to gradients, so that the optimiser must not add momentum again."""
         return False
+
+    def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:  # noqa: ARG002 - most do not depend on arrays
+        """Return a copy for a model with arrays of these shapes, in the order of the parameter vector."""
+        return self
+
+
+class Compressor(VectorCompression):
+    """Base class of number formats that convert a vector into fewer bytes and back.
+
+    Each compressor's docstring states its compression ratio, and the error of the vector after decompression.
+    """
+
+    @property
+    def keeps_state(self) -> bool:
+        return self.init_state(1, CompressorSeed()) is not None
 
     def adapt_to_error_feedback(self) -> "Compressor":
         """Return the compressor that error feedback uses in place of this one, for example without a factor.

@@ -47,7 +47,7 @@ def make_command_plan(
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
     limits = choose_message_size_limits(engine, scenario.transport, vector.size_bytes, is_declared_size=False)
     cost = build_cost_model(nodes, network, vector, alpha_s / trial_dilation, limits)
-    sizes = get_auto_collective_sizes(scenario, nodes, (vector.entries,), (), vector.entry_bytes, cost)
+    sizes = get_auto_collective_sizes(scenario, nodes, ((vector.entries,),), (), vector.entry_bytes, cost)
     strategy, exchange_s_by_choice = strategy.resolve_auto_collective(sizes, cost)
     cluster_reason = explain_inapplicable_forms_of_cluster(scenario, nodes, network)
     compute_s = _mean_slowest_compute_s(nodes, workload.batch_per_worker, trial.seed)

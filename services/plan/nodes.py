@@ -4,11 +4,13 @@ They are planned from the cluster that the scenario declares.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
 from services.cluster.network import AccessLink, Network, build_network
 from services.collectives import NetworkAndModelSizes
+from services.compressors import ArrayShape
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.runtime.device import GpuMemoryShare
 from services.scenario.run_settings import EngineName
@@ -109,7 +111,7 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
 def get_auto_collective_sizes(
     scenario: Scenario,
     node_plans: Sequence[NodePlan],
-    array_sizes: tuple[int, ...],
+    array_shapes: tuple[ArrayShape, ...],
     array_flops: tuple[float, ...],
     vector_entry_bytes: float,
     cost_model: CostModel,
@@ -117,14 +119,15 @@ def get_auto_collective_sizes(
     """Return the sizes of network and model from which a collective algorithm is set up.
 
     A collective chooses its `auto` values from them. The sizes are the groups of workers that are near each other, the
-    array sizes of the model, the size of an entry of the parameter vector, and the bytes that a worker sends during the
-    longest round trip.
+    array shapes of the model, the size of an entry of the parameter vector, and the bytes that a worker sends during
+    the longest round trip.
     """
     ranks = {node.name: node.rank for node in node_plans if node.role == "worker"}
     groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(node_plans))
     return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
-        array_sizes=array_sizes,
+        array_sizes=tuple(map(prod, array_shapes)),
+        array_shapes=array_shapes,
         array_flops=array_flops,
         entry_bytes=vector_entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),

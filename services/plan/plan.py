@@ -59,6 +59,7 @@ class PostSwitchPhasePlan(FrozenRecord):
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
     model_transfer_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
     compressed_traffic_ratio: float | None = None  # as in `Plan`
+    sums_per_exchange: int = 1  # as in `Plan`
     # Whether the compressor of the first phase has a state, such as residuals, which the switch drops.
     drops_compressor_state: bool = False
 
@@ -111,6 +112,7 @@ class Plan(FrozenRecord, ABC):
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     exchange_period: int = 1  # steps from one exchange to the next
+    sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction

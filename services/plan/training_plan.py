@@ -1,7 +1,6 @@
 """Planning of a trial that trains a model: all decisions that are possible before the trial starts."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,7 @@ def make_training_plan(
     site = get_auto_collective_sizes(
         scenario,
         nodes,
-        tuple(prod(shape) for _, shape in layout.arrays),
+        tuple(shape for _, shape in layout.arrays),
         _flops_by_array(workload.model.forward_flops(task), layout),
         vector.entry_bytes,
         cost,
@@ -197,6 +196,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "schedule": first.collective_schedule(workers),
         "is_synchronous": traits.is_synchronous,
         "exchange_period": traits.exchange_period,
+        "sums_per_exchange": traits.sums_per_exchange,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
         "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),
@@ -334,6 +334,7 @@ def _plan_post_switch_phase(
             node: round(size) for node, size in _sent_bytes_by_node(transfer_bytes, servers, scale).items()
         },
         compressed_traffic_ratio=compressed_traffic_ratio(switch.second, workers, cost_model.entries, cost_model.dtype),
+        sums_per_exchange=switch.second.describe_worker_exchange().sums_per_exchange,
         drops_compressor_state=switch.first.describe_worker_exchange().has_compressor_state,
     )
 

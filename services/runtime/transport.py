@@ -31,7 +31,8 @@ class MessageKind(IntEnum):
     def in_channel(self, channel: int) -> int:
         """Return the number of this kind of message in a channel.
 
-        Channels are sequences of steps that progress independently of each other. Training uses channel 0.
+        Channels are sequences of steps that progress independently of each other. Training uses channel 0, and
+        channel 1 for the second collective of a sum.
         """
         return self | channel << _KIND_BITS
 

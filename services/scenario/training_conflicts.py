@@ -105,6 +105,8 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
         steps_per_epoch=workload.steps_per_epoch(workers),
         evaluations=workload.evaluation_schedule(workers).evaluation_count,
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
+        array_shapes=tuple(shape for _, shape in layout.arrays),
+        has_declared_payload=workload.payload is not None,
         has_link_rates=scenario.cluster.has_link_rate_limits,
         whole_vector_need=workload.whole_vector_need,
         batch=workload.global_batch_size(workers),

@@ -1,6 +1,6 @@
 """All-reduce strategy: every worker receives the sum of all gradients and updates its own replica."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, Self
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from services.collectives import AnyCollective, Collective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.all_gather import AnyAllGather, RingAllGather
-from services.compressors import AnyCompressor, CompressorState, IdentityCompressor
+from services.compressors import ArrayShape, CompressorState, IdentityCompressor
 from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
@@ -32,7 +32,7 @@ from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import AnyOverlap, BucketReduction, NoOverlap, Overlap
 from services.strategies.overlap.reduction import BucketCollective
 from services.strategies.overlap.timeline import end_of_next_forward_s
-from services.strategies.vector_sums import Summand, VectorSum, choose_vector_sum
+from services.strategies.vector_sums import AnyGradientCompression, Summand, VectorSum, choose_vector_sum
 from services.strategies.vector_sums.prediction import predict_step_with_sum
 
 NO_OVERLAP = NoOverlap()
@@ -47,7 +47,9 @@ class AllReduce(SinglePhaseStrategy):
 
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
-    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors on the wire")
+    compress: AnyGradientCompression = Field(
+        default=IdentityCompressor(), description="number format of vectors on the wire, or power_sgd"
+    )
     gather: AnyAllGather = Field(
         default=RingAllGather(),
         description="all-gather of compressed vectors, for compressors whose vectors cannot be added",
@@ -58,6 +60,7 @@ class AllReduce(SinglePhaseStrategy):
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from find_balance_conflicts(self.balance, scenario_sizes)
         yield from self._find_overlap_conflicts()
+        yield from self._find_low_rank_conflicts(scenario_sizes)
         if self.compress.aggregation == "all_gather":
             yield from self._find_unused_key_conflict("collective", Ring(), "gather")
             return
@@ -83,10 +86,28 @@ class AllReduce(SinglePhaseStrategy):
             why = f"{unused_key} has no effect, because compressor {self.compress.kind} uses {used_key} instead"
             yield KeyConflict((unused_key,), f"{why}; remove {unused_key}")
 
+    def _find_low_rank_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        """Yield the conflicts of a sum of factors: their sizes follow from the shapes of the model's arrays."""
+        if self.compress.aggregation != "low_rank":
+            return
+        kind, another = self.compress.kind, "another compressor, such as error_feedback with top_k"
+        if scenario_sizes.has_declared_payload:
+            why = f"the messages of {kind} depend on the shapes of all arrays, which workload.payload does not declare"
+            yield KeyConflict(("compress",), f"{why}; use {another}, or remove workload.payload")
+        shapes = scenario_sizes.array_shapes
+        if shapes and len(self._fit_to_model(shapes).vector_sum.stages(scenario_sizes.parameter_count)) == 1:
+            why = f"{kind} would compress no array of this model"
+            yield KeyConflict(("compress",), f"{why}; use a smaller rank or min_ratio, or {another}")
+        if self.collective.sums_arrays_separately:
+            why = f"collective {self.collective.kind} cuts one vector into the arrays of the model"
+            yield KeyConflict(
+                ("collective",), f"{why}, but {kind} sums two other vectors; choose another collective, or fused: true"
+            )
+
     def _find_collective_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        adds_payloads = self.compress.aggregation == "payloads"
+        adds_payloads = self.compress.aggregation in {"payloads", "low_rank"}
         if conflict := self.collective.find_model_conflict((0,) if adds_payloads else scenario_sizes.array_sizes):
             key, why = conflict
             reason = f"compressor {self.compress.kind} sends one array instead of those of the model; remove {key}"
@@ -94,17 +115,18 @@ class AllReduce(SinglePhaseStrategy):
         if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
-        yield from find_balance_conflicts(self.balance, scenario_sizes)
 
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
         if self.compress.aggregation == "all_gather":
             return self, {}
-        sizes = self.vector_sum.sizes_of_added_vector(network_and_model_sizes, cost_model)
+        fitted = self._fit_to_model(network_and_model_sizes.array_shapes)
+        sizes = fitted.vector_sum.sizes_of_added_vector(network_and_model_sizes, cost_model)
         collectives = self.collective.list_auto_candidates(sizes)
         candidates = [
-            self._resolve_collective(collective, network_and_model_sizes, cost_model) for collective in collectives
+            fitted._resolve_collective(collective, network_and_model_sizes, cost_model)  # noqa: SLF001 - a copy of this strategy
+            for collective in collectives
         ]
         if len(candidates) == 1:
             return candidates[0], {}
@@ -112,6 +134,10 @@ class AllReduce(SinglePhaseStrategy):
         fastest = candidates[exchange_s.index(min(exchange_s))]
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
+
+    def _fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
+        """Return this strategy with a compression for a model with arrays of these shapes."""
+        return self.model_copy(update={"compress": self.compress.fit_to_model(array_shapes)})
 
     def _resolve_collective(
         self, collective: Collective, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -128,7 +154,10 @@ class AllReduce(SinglePhaseStrategy):
 
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(
-            compressor=self.compress, gradient_buckets=self.overlap.gradient_buckets, balance=self.balance
+            compressor=self.compress,
+            sums_per_exchange=len(self.vector_sum.stages(1)),
+            gradient_buckets=self.overlap.gradient_buckets,
+            balance=self.balance,
         )
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
@@ -180,7 +209,7 @@ class AllReduceWorker(WorkerAlgorithm):
 
         It has the worker's complete copy of the optimiser's state. The compressor starts from a new state.
         """
-        return AllReduceState(optimiser_state, self.context.init_compressor_state(self.vector_sum.compressor, params))
+        return AllReduceState(optimiser_state, self.vector_sum.init_state(params, self.context.compressor_seed))
 
     def worker_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
         state: AllReduceState = worker_state

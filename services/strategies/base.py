@@ -15,7 +15,7 @@ import numpy as np
 
 from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.collectives.execution.executor import GroupMember
-from services.compressors import Compressor, CompressorSeed, CompressorState, IdentityCompressor
+from services.compressors import ArrayShape, CompressorSeed, IdentityCompressor, VectorCompression
 from services.learning.batch_balance import BatchBalance, UniformBalance
 from services.learning.batch_balance.base import DeclaredSpeeds
 from services.learning.layout import VectorRange
@@ -65,6 +65,8 @@ class ScenarioSizes:
     equal_shares_need: str = (
         ""  # why workers must have equal shares of a batch, and how to avoid it; empty: they need not
     )
+    array_shapes: tuple[ArrayShape, ...] = ()  # of the model; empty: not known
+    has_declared_payload: bool = False  # whether messages are as large as those of another model
 
     @property
     def parameter_count(self) -> int:
@@ -110,9 +112,10 @@ class WorkerContext:
         """This worker in the group of all workers, which runs collectives."""
         return GroupMember(self.transport, self.workers, self.rank)
 
-    def init_compressor_state(self, compressor: Compressor, params: Vector) -> CompressorState:
-        """Return the initial state of a compressor of whole vectors with as many entries as `params`."""
-        return compressor.init_state(params.size, CompressorSeed(self.seed, self.rank))
+    @property
+    def compressor_seed(self) -> CompressorSeed:
+        """Seed of the random numbers with which this worker compresses whole vectors."""
+        return CompressorSeed(self.seed, self.rank)
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,8 @@ class ExchangePattern:
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
-    compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    compressor: VectorCompression = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
+    sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
     balance: BatchBalance = UNIFORM_BALANCE  # division of a batch over the workers
     includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
@@ -246,7 +250,7 @@ class ExchangePattern:
     @property
     def has_compressor_state(self) -> bool:
         """Whether the compressor keeps a state, such as residuals, between two vectors."""
-        return self.compressor.init_state(1, CompressorSeed()) is not None
+        return self.compressor.keeps_state
 
     def count_vectors(self, optimiser: AnyOptimiser) -> int:
         """Return the number of vectors of one exchange, given the optimiser of the workers."""

@@ -81,8 +81,7 @@ class Easgd(ServerBasedStrategy):
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
         moving_rate = self._moving_rate_or_default(len(worker_context.workers))
-        compressor = self.describe_worker_exchange().compressor
-        return EasgdWorker(worker_context, compressor, self._reply_compressor, self.period, moving_rate)
+        return EasgdWorker(worker_context, self._push_compressor, self._reply_compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class LocalSgdWorker(WorkerAlgorithm):
         return self.state_after_switch(params, 0, self.context.updater.init_state(params))
 
     def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> LocalSgdState:
-        compressor_state = self.context.init_compressor_state(self.vector_sum.compressor, params)
+        compressor_state = self.vector_sum.init_state(params, self.context.compressor_seed)
         return LocalSgdState(optimiser_state, compressor_state, params, exchange_number=update_count)
 
     async def exchange_and_update(

@@ -64,6 +64,10 @@ class ParameterServer(ServerBasedStrategy):
         return self.staleness
 
     @property
+    def _push_compressor(self) -> Compressor:
+        return self.compress
+
+    @property
     def _reply_compressor(self) -> Compressor:
         return self.compress_replies
 

@@ -58,6 +58,11 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         return UNIFORM_WEIGHTING
 
     @property
+    def _push_compressor(self) -> Compressor:
+        """Compressor of pushed vectors."""
+        return IDENTITY_COMPRESSOR
+
+    @property
     def _reply_compressor(self) -> Compressor:
         """Compressor of replies."""
         return IDENTITY_COMPRESSOR
@@ -68,7 +73,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             placement=self.placement,
             synchroniser=self.synchrony,
             staleness_weighting=self._staleness_weighting,
-            compressor=self.describe_worker_exchange().compressor,
+            compressor=self._push_compressor,
             make_update_rule=self._make_update_rule,
             reply_compressor=self._reply_compressor,
         )

@@ -166,7 +166,7 @@ def random_vector(size: int, dtype: str = "float32", number: int = 0) -> HostArr
 
 def test_examples_table_contains_every_compressor() -> None:
     """A compressor that is not in the table is not tested."""
-    union, _ = get_args(AnyCompressor)
+    union, *_ = get_args(AnyCompressor)
     inner = {type(e.compressor.inner) for e in EXAMPLES if isinstance(e.compressor, ErrorFeedback)}
 
     assert {type(example.compressor) for example in EXAMPLES} == set(get_args(union))

@@ -17,7 +17,6 @@ from services.cluster.device_profiles import PEAK_FLOP_PER_S, RELATIVE_THROUGHPU
 from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
-from services.compressors import AnyCompressor
 from services.learning.datasets.files import AnyFileDataset
 from services.learning.optimisers import AnyOptimiser
 from services.learning.partitions import AnyPartition
@@ -26,6 +25,7 @@ from services.learning.schedules import AnySchedule
 from services.plan import make_plan
 from services.scenario.workload import Workload
 from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
+from services.strategies.vector_sums import AnyGradientCompression
 
 BASE = """
 name: documented
@@ -72,7 +72,7 @@ def test_the_collectives_page_has_a_row_for_every_collective(pytestconfig: pytes
 def test_the_compression_page_has_a_row_for_every_compressor(pytestconfig: pytest.Config) -> None:
     """A user who chooses a compressor must see all of them, each with its error."""
     page = (pytestconfig.rootpath / "docs" / "compression.md").read_text()
-    kinds = [member.model_fields["kind"].default for member in get_args(get_args(AnyCompressor)[0])]
+    kinds = [member.model_fields["kind"].default for member in get_args(get_args(AnyGradientCompression)[0])]
 
     assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []
 

@@ -75,7 +75,7 @@ class DiLoCoWorker(WorkerAlgorithm):
         return DiLoCoState(optimiser_state, params, states, exchange_number=update_count)
 
     def _initial_fragment_state(self, params: Vector) -> FragmentState:
-        compressor_state = self.context.init_compressor_state(self.vector_sum.compressor, params)
+        compressor_state = self.vector_sum.init_state(params, self.context.compressor_seed)
         return FragmentState(self.outer_optimiser.init_state(params), compressor_state)
 
     def _split_into_fragments(self, vector: Vector) -> tuple[VectorRange, ...]:

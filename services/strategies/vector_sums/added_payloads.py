@@ -11,11 +11,11 @@ from services.compressors import CompressedPayload, CompressorState
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector
 from services.strategies.cost_model import CostModel
-from services.strategies.vector_sums.base import Summand, VectorSum
+from services.strategies.vector_sums.base import SingleStageSum, Summand
 
 
 @dataclass(frozen=True)
-class AddedPayloads(VectorSum):
+class AddedPayloads(SingleStageSum):
     """Sum in which every rank compresses its weighted vector once, and decompresses the sum of all payloads.
 
     The compressor encodes the same entries on all ranks. The collective adds only the floating-point numbers of the

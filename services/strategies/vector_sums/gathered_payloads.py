@@ -10,11 +10,11 @@ from services.compressors import CompressedPayload, CompressorState, bytes_to_pa
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector, array_namespace
 from services.strategies.cost_model import CostModel
-from services.strategies.vector_sums.base import Summand, VectorSum
+from services.strategies.vector_sums.base import SingleStageSum, Summand
 
 
 @dataclass(frozen=True)
-class GatheredPayloads(VectorSum):
+class GatheredPayloads(SingleStageSum):
     """Sum in which every rank compresses its weighted vector once, and decompresses the payloads of all ranks.
 
     All ranks add the decompressed vectors in the order of the ranks. They compress and add on their devices.

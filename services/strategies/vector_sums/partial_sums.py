@@ -9,11 +9,11 @@ from services.compressors import CompressorState
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector
 from services.strategies.cost_model import CostModel
-from services.strategies.vector_sums.base import Summand, VectorSum
+from services.strategies.vector_sums.base import SingleStageSum, Summand
 
 
 @dataclass(frozen=True)
-class PartialSums(VectorSum):
+class PartialSums(SingleStageSum):
     """Sum in which ranks send partial sums of vectors, in the compressor's number format."""
 
     collective: Collective

@@ -14,7 +14,7 @@ from services.strategies.cost_model import (
     Flow,
     StepTimePrediction,
 )
-from services.strategies.vector_sums.base import VectorSum
+from services.strategies.vector_sums.base import SingleStageSum, VectorSum
 
 SHORT_VECTOR_BYTES = MIN_FLUID_MESSAGES_PER_VECTOR * MAX_FLUID_MESSAGE_BYTES  # its messages are shorter than others
 
@@ -24,8 +24,30 @@ def predict_step_with_sum(
 ) -> StepTimePrediction:
     """Return the predicted step time on a cluster where workers sum their vectors every `steps_per_exchange` steps.
 
-    The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has computed
-    its vector: t_c is the mean of the slowest worker's compute time in each step.
+    An exchange begins when the slowest worker has computed its vector: t_c is the mean of the slowest worker's compute
+    time in each step. The stages of a sum follow one another.
+    """
+    stages = [
+        _predict_step_with_stage(stage_sum, cost_model.model_copy(update={"entries": entries}), steps_per_exchange)
+        for stage_sum, entries in vector_sum.stages(cost_model.entries)
+    ]
+    if len(stages) == 1:
+        return stages[0]
+    formula = stages[0].formula.removeprefix("t_c + ")
+    return StepTimePrediction(
+        compute_s=stages[0].compute_s,
+        exchange_s=sum(stage.exchange_s for stage in stages),
+        formula=f"t_c + ΣT(S_j) over {len(stages)} sums, with T = {formula}",
+        inapplicable_reason=next((stage.inapplicable_reason for stage in stages if stage.inapplicable_reason), ""),
+    )
+
+
+def _predict_step_with_stage(
+    vector_sum: SingleStageSum, cost_model: CostModel, steps_per_exchange: int
+) -> StepTimePrediction:
+    """Return the predicted step time with one stage of a sum, on the vectors of the cost model.
+
+    The latency part is that of the longest chain of transfers.
     """
     schedule = vector_sum.plan_transfers(len(cost_model.workers))
     flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.sending_rank_pairs}
@@ -45,7 +67,7 @@ def predict_step_with_sum(
 
 
 def _explain_inapplicable_form(
-    vector_sum: VectorSum,
+    vector_sum: SingleStageSum,
     cost_model: CostModel,
     compute_s: float,
     exchange_s: float,
@@ -79,7 +101,7 @@ def _explain_inapplicable_form(
 
 
 def _latency_hidden_by_transfer_s(
-    vector_sum: VectorSum, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
+    vector_sum: SingleStageSum, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
 ) -> float:
     """Return the seconds of latency that overlap with transfers.
 

@@ -561,12 +561,15 @@ def test_three_sizes_are_too_few_to_fit_laws(make_run: Callable[..., RunFolder])
     assert draw_scaling_laws(analysed) is None
 
 
+@pytest.mark.parametrize("compress", ["identity", "power_sgd"])
 def test_the_fitted_exchange_separates_message_costs_from_link_rates(
-    run_simulated: Callable[..., RunLogTables],
+    run_simulated: Callable[..., RunLogTables], compress: str
 ) -> None:
-    """A ring whose links have a delay of 1 ms at both ends, which its closed form ignores."""
+    """A ring whose links have a delay of 1 ms at both ends, which its closed form ignores; PowerSGD runs two rings."""
     table = run_simulated(
-        {"ring": {"kind": "all_reduce"}}, scenario_overrides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms"
+        {"ring": {"kind": "all_reduce", "compress": {"kind": compress}}},
+        scenario_overrides={"sweep": {"workers": [1, 2, 4, 8]}},
+        delay="1ms",
     )
     without_delay = replace(
         table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials)

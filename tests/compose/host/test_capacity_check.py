@@ -289,6 +289,23 @@ def test_compute_phases_of_asynchronous_workers_last_40_ms_of_wall_clock_time(
     assert asynchronous_wishes == ([] if wish is None else [pytest.approx(wish)])
 
 
+def test_power_sgd_sends_the_messages_of_two_rings() -> None:
+    """Both factors are summed, one after the other, also after a switch."""
+    paced_worker, low_rank = {"throughput": "1000/s"}, RING | {"compress": {"kind": "power_sgd"}}
+    switch = {"kind": "strategy_switch", "before": STAR, "after": low_rank, "when": {"kind": "at", "epoch": 1}}
+    server_switch = switch | {"after": RING}
+
+    low_rank_demand, ring_demand = (
+        demands_on(make_scenario(strategy, 8, worker=paced_worker))[0] for strategy in (low_rank, RING)
+    )
+    after_low_rank, after_ring = (
+        demands_on(make_scenario(strategy, 8, worker=paced_worker))[0] for strategy in (switch, server_switch)
+    )
+
+    assert (low_rank_demand.messages, ring_demand.messages) == (224, 112)
+    assert after_low_rank.cpu_s > after_ring.cpu_s
+
+
 @pytest.mark.parametrize(
     ("rare", "every_step"),
     [({"kind": "local_sgd", "period": 23}, RING), ({"kind": "easgd", "period": 23}, STAR)],
