@@ -31,8 +31,8 @@ class MessageKind(IntEnum):
     def in_channel(self, channel: int) -> int:
         """Return the number of this kind of message in a channel.
 
-        Channels are sequences of steps that progress independently of each other. Training uses channel 0, and
-        channel 1 for the second collective of a sum.
+        Channels are sequences of steps that progress independently of each other. Training uses channel 0,
+        channel 1 for the second collective of a sum, and the channels from 2 on for parts of a gradient.
         """
         return self | channel << _KIND_BITS
 

@@ -236,11 +236,9 @@ def expected_bytes(trial: Any, node: str) -> float:
         node_plan.name: [row["step"] for row in trial.rows(node_plan.name, "node_steps")]
         for node_plan in trial.plan.node_plans_of_role("worker")
     }
-    period = trial.plan.exchange_period
     if trial.plan.second_phase is None:
-        return payload_bytes_in_steps(
-            trial.plan, node, {name: ceil(len(worker_steps) / period) * period for name, worker_steps in steps.items()}
-        )
+        counts = {name: len(worker_steps) for name, worker_steps in steps.items()}
+        return payload_bytes_in_steps(trial.plan, node, in_whole_periods(counts, trial.plan.exchange_period))
     switch = trial.value(COORDINATOR, "switch_committed")
     before = {name: sum(step < switch["step"] for step in worker_steps) for name, worker_steps in steps.items()}
     computing = [name for name, share in zip(steps, trial.plan.second_phase.worker_weights, strict=True) if share]
@@ -249,8 +247,15 @@ def expected_bytes(trial: Any, node: str) -> float:
     return (
         payload_bytes_in_steps(trial.plan, node, before)
         + model_transfer_bytes
-        + payload_bytes_in_steps(trial.plan.second_phase, node, after)
+        + payload_bytes_in_steps(
+            trial.plan.second_phase, node, in_whole_periods(after, trial.plan.second_phase.exchange_period)
+        )
     )
+
+
+def in_whole_periods(steps: dict[str, int], period: int) -> dict[str, int]:
+    """Return the steps of each worker, rounded up to whole periods: the last step ends with an exchange."""
+    return {name: ceil(count / period) * period for name, count in steps.items()}
 
 
 def payload_bytes_in_steps(phase: Any, node: str, steps: dict[str, int]) -> float:

@@ -192,3 +192,17 @@ def test_step_after_an_evaluation_does_not_begin_early(simulate: Simulate) -> No
     epochs = [[row["step_s"] for row in rows if row["epoch"] == epoch] for epoch in (1, 2)]
     assert epochs[1] == pytest.approx(epochs[0], rel=1e-4)
     assert epochs[1][0] > 1.05 * epochs[1][1]
+
+
+@pytest.mark.parametrize(
+    "overlap", [{"kind": "buckets", "bucket_size": "1kB"}, {"kind": "priority", "partition_size": "1kB"}]
+)
+def test_a_switch_may_end_the_overlap(simulate: Simulate, overlap: dict[str, Any]) -> None:
+    """The messages of many parts must not have higher numbers than those of later steps, which would be dropped."""
+    rule = {"kind": "at", "fraction": 0.5}
+    strategy = {"kind": "strategy_switch", "before": RING | {"overlap": overlap}, "after": RING, "when": rule}
+
+    trial, whole = (simulate(each, 2, cluster=links("20mbit"), **LENET) for each in (strategy, RING))
+
+    assert trial.events("coordinator", "switch_committed")
+    assert trial.params.tobytes() == whole.params.tobytes()

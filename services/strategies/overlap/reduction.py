@@ -4,11 +4,15 @@ import asyncio
 from typing import NamedTuple
 
 from services.collectives.base import TransferSchedule
-from services.collectives.execution.executor import GroupMember, all_reduce
+from services.collectives.execution.executor import GroupMember, run_transfers
 from services.compressors import Compressor
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray
 from services.strategies.overlap.base import BucketPart, Overlap
+
+# Every part has the numbers of steps in a channel of its own. So the numbers of messages go on where a switch of the
+# strategy ends the overlap.
+FIRST_PART_CHANNEL = 2
 
 
 class BucketCollective(NamedTuple):
@@ -91,12 +95,13 @@ class BucketReduction:
         for number, part in enumerate(self._order):
             await self._ready[part.bucket].wait()
             start_s = self._step_timer.clock.now()
-            await self._sum_part(self._step * len(self._order) + number, part)
+            await self._sum_part(FIRST_PART_CHANNEL + number, part)
             self._ends_s[part.bucket] = self._step_timer.clock.now()
             self._communication_s += self._ends_s[part.bucket] - start_s
 
-    async def _sum_part(self, message_step: int, part: BucketPart) -> None:
+    async def _sum_part(self, channel: int, part: BucketPart) -> None:
         entries = part.vector_range.view(self.vector)
         entries *= entries.dtype.type(self._weight)
-        (transport, node_names, rank, _), schedule, compressor = self._collective
-        await all_reduce(transport, node_names, rank, schedule, message_step, entries, compressor)
+        member, schedule, compressor = self._collective
+        payloads = await run_transfers(member._replace(channel=channel), schedule, self._step, entries, compressor)
+        payloads.round_sums_like_receiver()
