@@ -20,7 +20,7 @@ from analysis.reading.run_folder import TrialFolder
 from services.compressors import Compressor, ErrorFeedback, RandomK, TopK
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
-from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
+from services.strategies import AllReduce, DiLoCo, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
 from services.strategies.base import ExchangePattern
 from services.strategies.switching.rules import AtStepRule, PlateauRule
 
@@ -122,9 +122,12 @@ def other_strategies() -> Iterator[Strategy]:
 
 
 def with_immediate_switch(strategy: StrategySwitch) -> StrategySwitch:
-    """Return the switch with a rule on losses set to fire at the first loss."""
+    """Return the switch with a rule on losses set to fire at the first loss, and phases that can be compared."""
     rule = strategy.when
-    return strategy.model_copy(update={"when": PlateauRule(force_at=1) if isinstance(rule, PlateauRule) else rule})
+    changes: dict[str, Any] = {"when": PlateauRule(force_at=1) if isinstance(rule, PlateauRule) else rule}
+    if isinstance(strategy.after, DiLoCo):  # replays follow servers only before another server or an all-reduce
+        changes["before"] = AllReduce()
+    return strategy.model_copy(update=changes)
 
 
 def with_longer_period(strategy: Strategy) -> Strategy:
