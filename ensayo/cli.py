@@ -142,6 +142,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         plan_table,
     )
     from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
+    from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))
@@ -149,6 +150,8 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         *compute_speed_lines(planned.plans),
         *payload_lines(planned.plans),
         *compressed_traffic_lines(planned.plans),
+        *unknown_prediction_lines(planned.plans),
+        *repeat_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),
         *balance_lines(planned.plans),

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from compose.engines import choose_engine
 from compose.host.capacity_check import CapacityCheck
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import ScenarioDeclaration, load_scenario
+from ensayo.unknown_predictions import unknown_bytes_reason, unknown_step_reason
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, PostSwitchPhasePlan, make_plan
 
@@ -50,6 +52,7 @@ def predict_trials(
     switch. Column names end with the unit; times are virtual seconds, except `training_wall_s`, the time on this host.
     Each swept key has a column. `step_inapplicable_reason` and `training_inapplicable_reason` state why no closed form
     describes the step and the training time, and are empty if one does. The latter is empty in the row after a switch.
+    Values that are not known, such as those of a command without a step profile, are NaN.
 
     Args:
         scenario: name of a shipped scenario, path of a scenario file, dict with the content of a scenario file, or
@@ -87,7 +90,8 @@ def _trial_rows(plan: Plan) -> Iterator[dict[str, Any]]:
         "training_inapplicable_reason": plan.training_inapplicable_reason,
     }
     swept_values = {key: value for key, value in plan.labels.items() if key not in trial}
-    yield trial | {"phase": "before switch" if plan.second_phase else ""} | _phase_times(plan) | totals | swept_values
+    phase = {"phase": "before switch" if plan.second_phase else ""}
+    yield trial | phase | _phase_times(plan) | _unknown_values(plan) | totals | swept_values
     if plan.second_phase:
         no_total = {"training_inapplicable_reason": ""}
         yield trial | {"phase": "after switch"} | _phase_times(plan.second_phase) | no_total | swept_values
@@ -101,3 +105,11 @@ def _phase_times(phase: Plan | PostSwitchPhasePlan) -> dict[str, float | str]:
         "step_inapplicable_reason": phase.predicted.inapplicable_reason,
         "sent_bytes_per_step": sum(phase.bytes_per_step.values()),
     }
+
+
+def _unknown_values(plan: Plan) -> dict[str, float | str]:
+    """Return the cells of values that are not known, as NaN, with the reason; empty if all are known."""
+    values: dict[str, float | str] = {}
+    if reason := unknown_step_reason(plan):
+        values = dict.fromkeys(("compute_s", "exchange_s", "step_s"), nan) | {"step_inapplicable_reason": reason}
+    return values | ({"sent_bytes_per_step": nan} if unknown_bytes_reason(plan) else {})

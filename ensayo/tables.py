@@ -14,6 +14,7 @@ from analysis.report.wording import describe_compressed_traffic, describe_payloa
 from compose.scenario_files.load import load_scenario, read_first_comment
 from compose.scenario_files.problems import SkippedScenarioError
 from ensayo.terminal_text import format_duration, format_step_time, trial_title
+from ensayo.unknown_predictions import unknown_bytes_reason, unknown_step_reason
 from services.plan import Plan, PostSwitchPhasePlan
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
@@ -55,7 +56,7 @@ def inapplicable_form_lines(plans: Sequence[Plan]) -> Iterable[str]:
     """Yield, for each reason, the trials whose training time no closed form describes."""
     trials_by_reason = defaultdict[str, list[str]](list)
     for plan in plans:
-        if plan.training_inapplicable_reason:
+        if plan.training_inapplicable_reason and not unknown_step_reason(plan):
             trials_by_reason[plan.training_inapplicable_reason].append(plan.trial[:3])
     for reason, trials in trials_by_reason.items():
         yield f"no closed form for {', '.join(trials)}: {reason}; their times are estimates"
@@ -122,8 +123,9 @@ def compressed_traffic_lines(plans: Sequence[Plan]) -> Iterable[str]:
 def _plan_table_row(plan: Plan) -> Iterable[str]:
     predicted = plan.predicted
     yield from (plan.trial[:3], trial_title(plan))
-    yield from (format_step_time(seconds) for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
-    sent = format_bytes(sum(plan.bytes_per_step.values()))
+    times = (predicted.compute_s, predicted.exchange_s, predicted.step_s)
+    yield from (NOT_KNOWN if unknown_step_reason(plan) else format_step_time(seconds) for seconds in times)
+    sent = NOT_KNOWN if unknown_bytes_reason(plan) else format_bytes(sum(plan.bytes_per_step.values()))
     if not plan.steps:  # of a user's command, which is not known before its end
         yield from (sent, NOT_KNOWN, NOT_KNOWN)
         return

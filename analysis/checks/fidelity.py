@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
@@ -10,6 +10,7 @@ from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
 from analysis.metrics.achieved_properties import DeclaredVsAchieved, merge_over_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.reading.run_table import TrialLogTables
+from services.scenario.simulated_advice import leave_out_simulated_engine
 
 
 def run_trial_checks(trial: TrialLogTables) -> dict[str, CheckVerdict]:
@@ -23,7 +24,16 @@ def run_trial_checks(trial: TrialLogTables) -> dict[str, CheckVerdict]:
         names = list(CHECKS)
     else:
         names = ["exit_codes"]
-    return {name: CHECKS[name](trial) for name in names}
+    verdicts = {name: CHECKS[name](trial) for name in names}
+    if trial.plan.workload_kind != "command":
+        return verdicts
+    return {name: _leave_out_simulated_engine(verdict) for name, verdict in verdicts.items()}
+
+
+def _leave_out_simulated_engine(verdict: CheckVerdict) -> CheckVerdict:
+    """Return a verdict on a command without the advice to use an engine that can't run it."""
+    reason, remedy = leave_out_simulated_engine(verdict.reason), leave_out_simulated_engine(verdict.remedy)
+    return replace(verdict, reason=reason, remedy=remedy)
 
 
 def write_fidelity_json(

@@ -23,6 +23,7 @@ from analysis.statistics.centre import Floats
 from services.scenario.target import QualityTarget
 
 MAX_CURVES_PER_PANEL = 60  # more curves cannot be followed by eye; of many repeats only the first are drawn
+MAX_METRICS = 4  # of a command that are drawn: the first ones of the scenario
 MAX_COLOURED_STRATEGIES = 8  # where there are more strategies than colours
 COLOURED_CURVE_STYLE: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9}
 GREY_CURVE_STYLE: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.35, "zorder": 1.5}  # behind all other curves
@@ -33,7 +34,7 @@ X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "st
 def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the target metric and the loss against time, samples, steps and bytes sent.
 
-    There is one panel per metric and x axis.
+    There is one panel per metric and x axis. Of a command, the declared metrics are drawn.
 
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
@@ -44,8 +45,11 @@ def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
     if curves.empty:
         return None
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
-    target_metric = target.metric if target else str(curves["metric"].iloc[0])
-    metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
+    evaluated = dict.fromkeys(map(str, curves["metric"]))
+    declared = [name for trial, _ in trials for name in trial.plan.metric_names if name in evaluated]
+    target_metric = target.metric if target else next(iter((*declared, *evaluated)))
+    names = dict.fromkeys((target_metric, *declared[:MAX_METRICS], "loss"))
+    metrics = [name for name in names if name in evaluated][:MAX_METRICS]
     coloured_strategies = _choose_coloured_strategies(run.summary)
     legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
     height_in = 1.3 + 0.2 * style.count_legend_rows(legend_colours) + 2.0 * len(metrics)
@@ -188,7 +192,10 @@ def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTar
         second = _describe_strategies_missing_target(missing) if missing else _samples_to_target_text(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
-    return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
+    lowest, highest = format_number(final_values.min()), format_number(final_values.max())
+    if lowest == highest:
+        return f"The final {metric} is {lowest}{' in all trials' if len(final_values) > 1 else ''}"
+    return f"The final {metric} is between {lowest} and {highest}"
 
 
 def _describe_strategies_missing_target(strategy_names: list[str]) -> str:

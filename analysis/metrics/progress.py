@@ -29,6 +29,11 @@ def samples_per_second(trial: TrialLogTables) -> float | None:
 
 
 def final_eval_metrics(trial: TrialLogTables) -> dict[str, float]:
-    """Return the last evaluated value of every metric, such as accuracy."""
+    """Return the last evaluated value of every metric, such as accuracy.
+
+    Metrics of a command have the order of the scenario, with that of the target first.
+    """
     last = trial.evals.sort_values("time_s", kind="stable").groupby("metric", sort=False)["value"].last()
-    return {str(metric): float(value) for metric, value in last.items()}
+    values = {str(metric): float(value) for metric, value in last.items()}
+    declared = [name for name in trial.plan.metric_names if name in values]
+    return {name: values[name] for name in dict.fromkeys((*declared, *values))}

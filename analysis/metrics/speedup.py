@@ -102,6 +102,12 @@ class SpeedupCurve:
             return ONE_WORKER
         return f"{self.base.strategy} on {format_worker_count(self.base.workers)}"
 
+    @property
+    def compares_groups(self) -> bool:
+        """Whether the curve compares groups of trials: it has several points, or a base that is not its only point."""
+        base = (self.base.strategy, self.base.workers)
+        return len(self.points) > 1 or base != (self.strategy, self.points[0].workers)
+
     def gain_interval(self, before: SpeedupPoint, after: SpeedupPoint) -> tuple[float, float] | None:
         """Return the 95 % interval of the ratio of the speedups of two points, after / before; None without repeats."""
         if not self.draws:

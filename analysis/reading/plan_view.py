@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
@@ -96,6 +96,9 @@ class TrialPlan(PlanJsonSection):
     """Plan of one trial, as far as the analysis reads it."""
 
     workload_kind: str = "training"  # or "command": a training command of the user
+    # of a command: metric -> regular expression, in the order of the scenario
+    metric_patterns: dict[str, str] = Field({}, validation_alias=AliasPath("workload", "metrics"))
+    samples_per_worker_step: int = Field(0, validation_alias=AliasPath("workload", "batch_per_worker"))  # of a command
     step_profile: CommandStepProfile | None = None  # of a command, by its dry run
     collective_s: tuple[float, ...] = ()  # predicted seconds of each collective of the step profile
     run: str = ""
@@ -171,6 +174,12 @@ class TrialPlan(PlanJsonSection):
             ),
             None,
         )
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Metrics that a command declares, that of the target first; empty for other workloads."""
+        target = (self.target.metric,) if self.target and self.metric_patterns else ()
+        return tuple(dict.fromkeys((*target, *self.metric_patterns)))
 
     @property
     def has_varying_worker_speeds(self) -> bool:

@@ -27,6 +27,7 @@ class TwoFastestStrategies:
     target: str | None
     difference: StrategyTimeGap | None  # over their shared seeds; None where they cannot be paired: not measured
     tied: tuple[TrialGroup, ...]  # groups whose times are too close to call against the winner's
+    sample_name: str = "samples"  # name of the unit of training in the sentence
 
     @property
     def second_to_first_ratio(self) -> float:
@@ -71,11 +72,18 @@ class TwoFastestStrategies:
         if self.time_metric == "time_to_target":
             repeats = len(self.winner.trials)
             mean = f" ({'olympic ' * (repeats > UNTRIMMED_REPEATS)}mean of {repeats} repeats)" if repeats > 1 else ""
-            first = "" if self.is_tied else " first,"
+            first = " first," if self._is_fastest else ""
             return f"reaches {self.target}{first} in {format_number(self.winner.time_to_target_s)} s{mean}"
         time_s = self.winner.mean_time_s(self.time_metric)
-        verb = "trains at" if self.is_tied else "trains fastest,"
-        return f"{verb} {format_number(1 / time_s)} samples per second" if time_s else "takes no virtual time"
+        verb = "trains fastest," if self._is_fastest else "trains at"
+        if not time_s:
+            return "takes no virtual time"
+        return f"{verb} {format_number(1 / time_s)} {self.sample_name} per second"
+
+    @property
+    def _is_fastest(self) -> bool:
+        """Whether there is another group, and none is too close to call."""
+        return self.rival is not None and not self.is_tied
 
 
 def compare_winner_with_rival(summary: RunSummary) -> TwoFastestStrategies | None:
@@ -99,7 +107,8 @@ def compare_fastest_group(trial_groups: Sequence[TrialGroup], summary: RunSummar
     tied = tuple(group for group in others if is_too_close(winner, group, time_metric, differences[group.name]))
     rival = next(iter(_find_rival_groups(winner, others)), None)
     difference = differences[rival.name] if rival else None
-    return TwoFastestStrategies(winner, rival, time_metric, summary.target, difference, tied)
+    name = "worker steps" if summary.samples_are_steps else "samples"
+    return TwoFastestStrategies(winner, rival, time_metric, summary.target, difference, tied, name)
 
 
 def is_too_close(

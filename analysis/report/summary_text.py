@@ -32,6 +32,10 @@ from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, ch
 
 MIN_SHOWN_P_VALUE = 0.001  # smaller p-values are not shown: they depend on the tail of the assumed distribution
 MAX_WINNER_SENTENCES = 6
+SAMPLES_ARE_STEPS = (
+    "samples are steps of one worker, because workload.batch_per_worker is 1 (the default); declare it to count the "
+    "samples of the command"
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
     winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
     sentences = [
         *list(filter(None, winners))[:MAX_WINNER_SENTENCES],
+        SAMPLES_ARE_STEPS if summary.samples_are_steps else "",
         _fast_convergence_warning(summary),
         reference_warning(summary),
         *_describe_useless_compression(summary),

@@ -81,6 +81,9 @@ class RunSummary:
     )  # of the study that the scenario names, checked with the curves
     compressed_traffic: list[CompressedTraffic] = field(default_factory=list)  # by strategy and number of workers
 
+    # Whether a sample is a step of one worker: a command has no `batch_per_worker`, or 1.
+    samples_are_steps: bool = False
+
     @property
     def trial_groups(self) -> tuple[TrialGroup, ...]:
         """Groups of finished trials that differ only by their seed."""
@@ -175,6 +178,7 @@ def build_run_summary(
         if study
         else [],
         compressed_traffic=list(dict.fromkeys(_list_compressed_traffic(run_tables))),
+        samples_are_steps=any(trial.plan.samples_per_worker_step == 1 for trial in run_tables.trials),
     )
 
 

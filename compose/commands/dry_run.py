@@ -6,6 +6,7 @@ The process has `RANK=0`. Its collectives return at once, without communication.
 import hashlib
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -29,6 +30,7 @@ MAX_REASON_LENGTH = 300
 _failures: dict[str, dict[str, Any]] = {}  # of this process, by digest of their inputs
 IMAGE_SCRATCH_FOLDER = Path("/run/ensayo-dry-run")  # in containers
 IMAGE_SCRIPT_PROCESS_FOLDER = f"/opt/ensayo/lib/python{IMAGE_PYTHON}/site-packages/services/commands/script_process"
+SCRIPT_FAILED = "the script failed"  # begin of a reason that has the exception of the script
 NOTHING_COUNTED = "no collective was counted: the command does not use torch.distributed"
 
 
@@ -114,11 +116,18 @@ def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int, s
             return _failure(f"the command made fewer than {STEPS} optimiser steps in {TIMEOUT_S:g} s")
         output = scratch / "result.json"
         if not output.exists():
-            last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
-            reason = f"the command ended with exit code {process.returncode}: {last_line}"
-            return _failure(reason if process.returncode else NOTHING_COUNTED)
+            return _failure(_describe_exit(process) if process.returncode else NOTHING_COUNTED)
         result: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+        if process.returncode and not result["reason"].startswith(SCRIPT_FAILED):
+            return _failure(_describe_exit(process))  # Python's own error, such as that of a wrong file name
         return _summarise(result)
+
+
+def _describe_exit(process: subprocess.CompletedProcess[str]) -> str:
+    """Return exit code and last line of a process."""
+    last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+    without_folder = re.sub(r"/\S*/ensayo-dry-run[^/]*/files/", "", last_line)  # the name of the file suffices
+    return f"the command ended with exit code {process.returncode}: {without_folder}"
 
 
 def _run_program(workload: CommandWorkload, scratch: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:

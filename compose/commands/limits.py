@@ -2,8 +2,13 @@
 
 from collections.abc import Sequence
 
+from compose.engines.containers.node_image.packages import check_host_pythons
+from services.commands.missing_module import advise_on_missing_module
 from services.plan import CommandPlan, Plan
 from services.schema.errors import UserError
+
+SCRIPT_ERRORS = ("ended with exit code", "the script failed")  # in reasons: the command fails without pacing, too
+WITHOUT_PACING = "remove throughput, profile and utilisation, so that the command runs as fast as this host"
 
 
 def check_commands(plans: Sequence[Plan]) -> None:
@@ -11,6 +16,7 @@ def check_commands(plans: Sequence[Plan]) -> None:
 
     Raises:
         UserError: it can't; the message states the reason and the remedy.
+        HostError: containers can't import the packages of the host's Python.
     """
     for plan in plans:
         if isinstance(plan, CommandPlan):
@@ -24,6 +30,8 @@ def _check_engine(plan: CommandPlan) -> None:
             f"trial {plan.trial}: workload.image needs containers, but the engine is {plan.engine}; use --engine "
             "docker, or declare the environment of the command with requirements or python"
         )
+    if plan.engine == "docker":
+        check_host_pythons([plan])
     has_links = bool(plan.network.paths or plan.network.shared_links) or any(
         node.uplink_bps or node.downlink_bps for node in plan.nodes
     )
@@ -38,9 +46,13 @@ def _check_engine(plan: CommandPlan) -> None:
 
 def _check_pacing(plan: CommandPlan) -> None:
     paced = [node.name for node in plan.node_plans_of_role("worker") if node.throughput]
-    if paced and plan.step_profile is None:
-        raise UserError(
-            f"trial {plan.trial}: {paced[0]} declares a compute speed, but there is no step profile of the command: "
-            f"{plan.no_step_profile_reason}; remove throughput, profile and utilisation, so that the command "
-            "runs as fast as this host"
-        )
+    if not paced or plan.step_profile is not None:
+        return
+    reason = plan.no_step_profile_reason
+    remedy = advise_on_missing_module(reason, plan.workload)
+    if not remedy and any(text in reason for text in SCRIPT_ERRORS):
+        remedy = "correct the command"
+    raise UserError(
+        f"trial {plan.trial}: {paced[0]} declares a compute speed, but there is no step profile of the command: "
+        f"{reason}; {remedy or WITHOUT_PACING}"
+    )

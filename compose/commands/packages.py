@@ -19,6 +19,6 @@ def explain_missing_packages(plan: Plan) -> str | None:
     if image := plan.workload.image:
         return f"{names} {verb} not installed in the image {image}; install the packages that contain {names} there"
     return (
-        f"{names} {verb} not installed for {python}; install the packages that contain {names} there, or name an "
-        "interpreter that has them in workload.python"
+        f"{names} {verb} not installed for {python}; install the packages that contain {names} there, or set "
+        "workload.python or workload.requirements"
     )

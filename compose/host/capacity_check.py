@@ -35,6 +35,7 @@ from services.cluster.events import LinkChange
 from services.plan import CommandPlan, NodePlan, Plan, PostSwitchPhasePlan, TrainingPlan
 from services.runtime.pacing import FORWARD_SHARE, MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
+from services.scenario.simulated_advice import leave_out_simulated_engine
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 from services.strategies import SinglePhaseStrategy
@@ -192,11 +193,10 @@ def check_host_can_run(
         for plan in trial_plans
     )
     if impossible := [demand for demand in demands if demand.min_time_dilation == inf]:
-        raise UserError(_format_slow_host_error(impossible[0], host_capacity))
+        raise UserError(_advise_for_workload(_format_slow_host_error(impossible[0], host_capacity), scenario))
     if too_low := [demand for demand in demands if demand.exceeds_declared_dilation]:
-        raise UserError(
-            _format_dilation_error(max(too_low, key=lambda demand: demand.min_time_dilation), host_capacity)
-        )
+        largest = max(too_low, key=lambda demand: demand.min_time_dilation)
+        raise UserError(_advise_for_workload(_format_dilation_error(largest, host_capacity), scenario))
     auto_dilations = [demand.min_time_dilation for demand in demands if demand.declared is None]
     return CapacityCheck(capacity=host_capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
 
@@ -462,6 +462,11 @@ def _messages_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, b
     messages = transfers or 2 * len(plan.worker_server_push_pairs)
     pieces = ceil(bytes_per_step * period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / period)
+
+
+def _advise_for_workload(message: str, scenario: Scenario) -> str:
+    """Return an error message; for a command, without the advice to use an engine that can't run it."""
+    return leave_out_simulated_engine(message) if scenario.workload.kind == "command" else message
 
 
 def _format_dilation_error(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:

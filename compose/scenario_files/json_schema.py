@@ -29,12 +29,16 @@ def scenario_schema() -> JsonSchema:
 
 
 def find_allowed_keys(scenario_document: Any, key_path: KeyPath) -> list[str]:
-    """Return the keys that are allowed in the section at `key_path` of a scenario document."""
+    """Return the keys that a user may write in the section at `key_path` of a scenario document.
+
+    Keys that Ensayo sets itself are left out: their schema is `readOnly`.
+    """
     section_schema = _resolve_schema_references(
         _schema_at_key_path(scenario_schema(), scenario_document, key_path),
         reduce(getitem, key_path, scenario_document),
     )
-    return list(section_schema.get("properties", {}))
+    properties: dict[str, JsonSchema] = section_schema.get("properties", {})
+    return [key for key, schema in properties.items() if not schema.get("readOnly")]
 
 
 def allowed_component_kinds(scenario_document: Any, key_path: KeyPath) -> list[str]:

@@ -17,8 +17,9 @@ from typing import Any
 
 from services.commands import launch
 from services.commands.control_service import CommandControlClient
-from services.commands.log_lines import MetricPatterns
+from services.commands.log_lines import MetricPatterns, explain_missing_metrics
 from services.commands.meter_server import serve_meter
+from services.commands.missing_module import advise_on_missing_module
 from services.commands.script_process.ensayo_meter.protocol import END, HELLO, NOTE, STEP
 from services.commands.step_log import CommandStepLog
 from services.plan import CommandPlan, NodePlan
@@ -52,6 +53,7 @@ class CommandAgent:
     _interface_bytes_at_start: int | None = None
     _training_scope: AsyncExitStack = field(default_factory=AsyncExitStack)  # in which the scenario's events run
     _notes: list[str] = field(default_factory=list)  # problems of the metering
+    _found_metrics: set[str] = field(default_factory=set)  # that a line of the output has stated
     _last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class CommandAgent:
         self.log.log_event("command_end", {"exit_code": exit_code})
         if exit_code:
             raise CommandFailed(self._explain_exit_code(exit_code))
-        await self.control.await_training_start()  # of a command that has never said that it is ready
+        await self.control.await_training_start()  # of a command that was never ready to train
         self._log_totals()
         await self.control.leave(self._steps.steps, self._samples)
 
@@ -205,6 +207,7 @@ class CommandAgent:
             if text.strip():
                 self._last_lines.append(text.strip())
             if values := self._metrics.find_values(text):
+                self._found_metrics |= values.keys()
                 await self.control.report_metrics(values, self._steps.steps, self._samples * self.plan.workers)
         sys.stderr.flush()
 
@@ -219,8 +222,10 @@ class CommandAgent:
 
     def _explain_exit_code(self, exit_code: int) -> str:
         how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
-        last_line = f"; its last line is: {self._last_lines[-1]}" if self._last_lines else " without any output"
-        return f"the command of {self.node.name} {how}{last_line}"
+        last_line = self._last_lines[-1] if self._last_lines else ""
+        output = f"; its last line is: {last_line}" if last_line else " without any output"
+        advice = advise_on_missing_module(last_line, self.plan.workload)
+        return f"the command of {self.node.name} {how}{output}{'; ' * bool(advice)}{advice}"
 
     def _log_start(self) -> None:
         interpreter = self.plan.workload.interpreter
@@ -234,6 +239,8 @@ class CommandAgent:
 
     def _log_totals(self) -> None:
         """Log the bytes that the node has sent since the start of the training, and the CPU time of the command."""
+        missing = [name for name in self._metrics.pattern_by_metric if name not in self._found_metrics]
+        self._notes += [explain_missing_metrics(missing, self._last_lines)] if missing else []
         usage, bytes_now = resource.getrusage(resource.RUSAGE_CHILDREN), self.read_interface_bytes()
         start_bytes = self._interface_bytes_at_start
         value = {

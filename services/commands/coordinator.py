@@ -88,7 +88,8 @@ class CommandCoordinator:
         self._evaluations += 1
         labels = {"epoch_num": self._evaluations, "samples_count": samples}
         self.log.log_start("eval_start", **labels)
-        metric = self.plan.target.metric if self.plan.target else next(iter(values))
+        values = {name: values[name] for name in self.plan.workload.metrics if name in values}  # messages have no order
+        metric = self.plan.target.metric if self.plan.target else next(iter(values), "")
         if metric in values:
             self.log.log_event("eval_accuracy", values[metric], **labels, metric=metric)
         self.log.log_event("eval_metrics", dict(values), **labels, step=step)

@@ -1,10 +1,11 @@
 """Metrics in the lines that a command writes."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+MAX_SHOWN_LENGTH = 200  # characters of a line in a note
 EXPONENT = re.compile(r"[eE][+-]?[0-9]+")
 
 
@@ -25,6 +26,14 @@ class MetricPatterns:
     @cached_property
     def _expressions(self) -> dict[str, re.Pattern[str]]:
         return {metric: re.compile(pattern) for metric, pattern in self.pattern_by_metric.items()}
+
+
+def explain_missing_metrics(metrics: Sequence[str], last_lines: Iterable[str]) -> str:
+    """Return a note on metrics for which no line of the command had a number, with the last lines of its output."""
+    names = " and ".join(f"metrics.{name}" for name in metrics)
+    shown = " | ".join(line[:MAX_SHOWN_LENGTH] for line in last_lines)
+    text = f"no line of rank 0 matched {names} with a number"
+    return f"{text}; its last lines were: {shown}" if shown else f"{text}: it wrote no lines"
 
 
 def _number_text(match: re.Match[str]) -> str | None:

@@ -4,10 +4,11 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import takewhile
 from string import Formatter
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, PositiveInt, WithJsonSchema, model_validator
 
 from services.cluster.compute_speed import SampleOperations
 from services.scenario.target import QualityTarget
@@ -24,6 +25,8 @@ RESERVED_VARIABLES = frozenset(  # of the environment, without which ranks can't
         *("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "PYTHONPATH", "TF_CONFIG"),
     }
 )
+SET_BY_ENSAYO: dict[str, JsonValue] = {"readOnly": True}  # of keys in a resolved scenario that users do not write
+PROCESSES_OPTION = r"--nproc[-_]per[-_]node(=.*)?"  # of torchrun
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -67,6 +70,16 @@ def _check_name(name: str) -> str:
     if not re.fullmatch(NAME_PATTERN, name):
         raise ValueError(f"{name!r} is not allowed; use letters, digits and _, with no digit at the start")
     return name
+
+
+def _is_reserved_variable(name: str) -> bool:
+    """Return whether Ensayo sets an environment variable itself; those of torchrun begin with PET_."""
+    return name in RESERVED_VARIABLES or name.startswith(("ENSAYO_", "PET_"))
+
+
+def _names_in_braces(word: object) -> list[str]:
+    """Return the names in braces in a word of a command; raise ValueError if a brace has no partner."""
+    return [name for _, name, _, _ in Formatter().parse(str(word)) if name is not None]
 
 
 LineMark: TypeAlias = Annotated[str, AfterValidator(_check_expression)]
@@ -167,14 +180,22 @@ class CommandWorkload(FrozenRecord):
         "utilisation",
     )
     interpreter: CommandInterpreter | None = Field(
-        None, description="facts about the interpreter python; set by Ensayo"
+        None, description="facts about the interpreter python; set by Ensayo", json_schema_extra=SET_BY_ENSAYO
     )
     installed_requirements: InstalledRequirements | None = Field(
-        None, description="packages of the environment made of requirements; set by Ensayo"
+        None,
+        description="packages of the environment made of requirements; set by Ensayo",
+        json_schema_extra=SET_BY_ENSAYO,
     )
-    image_facts: CommandImage | None = Field(None, description="facts about image; set by Ensayo")
-    sha256: str | None = Field(None, description="digest of all Python files in folder; set by Ensayo")
-    code: str | None = Field(None, description="copy of these files in the user's cache; set by Ensayo")
+    image_facts: CommandImage | None = Field(
+        None, description="facts about image; set by Ensayo", json_schema_extra=SET_BY_ENSAYO
+    )
+    sha256: str | None = Field(
+        None, description="digest of all Python files in folder; set by Ensayo", json_schema_extra=SET_BY_ENSAYO
+    )
+    code: str | None = Field(
+        None, description="copy of these files in the user's cache; set by Ensayo", json_schema_extra=SET_BY_ENSAYO
+    )
 
     @model_validator(mode="after")
     def _reject_field_conflicts(self) -> Self:
@@ -182,35 +203,74 @@ class CommandWorkload(FrozenRecord):
         return self
 
     def _find_field_conflicts(self) -> Iterator[KeyConflict]:
-        known = dict.fromkeys((*BUILT_IN_VARIABLES, *self.variables))
-        for number, word in enumerate(self.command):
-            try:
-                names = [name for _, name, _, _ in Formatter().parse(str(word)) if name is not None]
-            except ValueError as error:
-                message = f"{word!r} has wrong braces: {error}; write {{{{ and }}}} for braces of the command itself"
-                yield KeyConflict(("command", number), message)
-                continue
-            if unknown := [name for name in names if name not in known]:
-                message = (
-                    f"{{{unknown[0]}}} is not a variable; known variables are {', '.join(known)}; declare it in "
-                    "variables, or write {{ and }} for braces of the command itself"
-                )
-                yield KeyConflict(("command", number), message)
+        yield from self._find_variable_conflicts()
         first = str(self.command[0])
         if re.fullmatch(r"(.*/)?python[0-9.]*", first) and first not in PYTHON_NAMES:
             message = f"write python in place of {first}, and name the interpreter in workload.python"
             yield KeyConflict(("command",), message)
+        yield from self._find_option_conflicts()
+        yield from self._find_torchrun_conflicts()
         yield from self._find_environment_conflicts()
-        for name in (name for name in self.environment if name in RESERVED_VARIABLES or name.startswith("ENSAYO_")):
+        for name in (name for name in self.environment if _is_reserved_variable(name)):
             yield KeyConflict(("environment", name), f"{name} is set by Ensayo; remove it")
-        for name in (name for name in BUILT_IN_VARIABLES if name in self.variables):
-            yield KeyConflict(("variables", name), f"{name} is set by Ensayo; choose another name")
         if self.target is not None and self.target.metric not in self.metrics:
             message = (
                 f"{self.target.metric} is not in workload.metrics; add a pattern, such as "
                 f"{self.target.metric}: '{self.target.metric}[=: ]+([0-9.eE+-]+)'"
             )
             yield KeyConflict(("target", "metric"), message)
+
+    def _find_variable_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict for each name in braces that is not declared, and each declared one without effect."""
+        known = dict.fromkeys((*BUILT_IN_VARIABLES, *self.variables))
+        used = set[str]()
+        for number, word in enumerate(self.command):
+            try:
+                names = _names_in_braces(word)
+            except ValueError as error:
+                message = f"{word!r} has wrong braces: {error}; write {{{{ and }}}} for braces of the command itself"
+                yield KeyConflict(("command", number), message)
+                continue
+            used.update(names)
+            if unknown := [name for name in names if name not in known]:
+                message = (
+                    f"{{{unknown[0]}}} is not a variable; known variables are {', '.join(known)}; declare it in "
+                    "variables, or write {{ and }} for braces of the command itself"
+                )
+                yield KeyConflict(("command", number), message)
+        for name in self.variables:
+            if name in BUILT_IN_VARIABLES:
+                yield KeyConflict(("variables", name), f"{name} is set by Ensayo; choose another name")
+            elif name not in used:
+                message = f"{name} has no effect, since the command has no {{{name}}}; write it there, or remove {name}"
+                yield KeyConflict(("variables", name), message)
+
+    def _find_option_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict for options of Python that ignore PYTHONPATH, from which Python imports the metering."""
+        if self.command[0] not in PYTHON_NAMES:
+            return
+        for word in takewhile(lambda word: re.fullmatch(r"-[a-zA-Z]+", word), map(str, self.command[1:])):
+            if word in ("-c", "-m", "-X", "-W"):  # followed by a value
+                return
+            if ignoring := re.search("[IES]", word):
+                message = f"-{ignoring[0]} of Python stops the metering of the command; remove it"
+                yield KeyConflict(("command",), message)
+
+    def _find_torchrun_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if torchrun would start several processes per worker: each worker is one rank."""
+        words = [str(word) for word in self.command]
+        if not (words[0].endswith("torchrun") or "torch.distributed.run" in words):
+            return
+        for number, word in enumerate(words):
+            if (match := re.fullmatch(PROCESSES_OPTION, word)) is None:
+                continue
+            count = match[1].removeprefix("=") if match[1] else "".join(words[number + 1 : number + 2])
+            if count != "1":
+                message = (
+                    f"{word.partition('=')[0]} {count} starts other ranks than the workers of the cluster; remove "
+                    "this option, and declare the number of ranks in cluster.workers: each worker is one rank"
+                )
+                yield KeyConflict(("command",), message)
 
     def _find_environment_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict if several keys declare the interpreter that runs the command."""
@@ -240,6 +300,11 @@ class CommandWorkload(FrozenRecord):
     def computes_on_gpu(self) -> bool:
         """Whether workers can compute on a GPU: commands run on the CPU."""
         return False
+
+    @property
+    def uses_seed(self) -> bool:
+        """Whether the words of the command contain the seed of the trial."""
+        return any("seed" in _names_in_braces(word) for word in self.command)
 
     def command_words(self, worker_count: int, seed: int) -> tuple[str, ...]:
         """Return the words of the command with all variables replaced."""

@@ -17,6 +17,7 @@ ScenarioDocument: TypeAlias = dict[str, Any]  # a scenario in the types of YAML 
 SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, or the name of one of its cases
 
 WORKERS_KEY_PATH = "cluster.workers"
+COMMAND_VARIABLES_KEY_PATH = "workload.variables"
 KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
 RUN_KEY_PATHS = ("name", "strategies", "sweep", "baseline", "repeats", "attempts", "published", "claims")
 HOST_KEY_PATHS = (
@@ -136,6 +137,8 @@ def unsweepable_key_reason(key_path: str, document: ScenarioDocument) -> str | N
     section: Any = document
     for key in key_path.split("."):
         if key not in (known_keys := _section_keys(section)):
+            if key_path == f"{COMMAND_VARIABLES_KEY_PATH}.{key}":
+                return f"{key} is not declared; declare {key} in {COMMAND_VARIABLES_KEY_PATH}, with a value"
             allowed_keys = [*KEY_PATH_ALIASES, *known_keys] if section is document else known_keys
             allowed = f"allowed keys are {', '.join(allowed_keys)}" if allowed_keys else "no keys are allowed here"
             return f"unknown key {key}; {allowed}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.commands.log_lines import MetricPatterns
+from services.commands.log_lines import MetricPatterns, explain_missing_metrics
 
 
 def test_a_line_may_state_several_metrics() -> None:
@@ -34,3 +34,13 @@ def test_a_loss_that_is_no_finite_number_is_a_value(text: str) -> None:
     values = MetricPatterns({"loss": r"loss=(\S+)"}).find_values(f"loss={text}")
 
     assert str(values["loss"]) == text
+
+
+def test_a_note_on_a_missing_metric_shows_the_last_lines() -> None:
+    """A pattern that never matches is a mistake that the lines themselves explain."""
+    note = explain_missing_metrics(["accuracy"], ["accuracy: 0.9", "done"])
+
+    assert note == (
+        "no line of rank 0 matched metrics.accuracy with a number; its last lines were: accuracy: 0.9 | done"
+    )
+    assert explain_missing_metrics(["a", "b"], []).endswith("metrics.a and metrics.b with a number: it wrote no lines")

@@ -25,7 +25,7 @@ from services.schema.errors import UserError
 
 REASON = (
     f"no_such_package is not installed for {sys.executable}; install the packages that contain no_such_package there, "
-    "or name an interpreter that has them in workload.python"
+    "or set workload.python or workload.requirements"
 )
 COMMAND: dict[str, Any] = {"kind": "command", "command": ["python", "script.py"], "folder": "code"}
 

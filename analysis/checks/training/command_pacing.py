@@ -31,8 +31,8 @@ def check_command_pacing(trial: TrialLogTables) -> CheckVerdict:
                 f"{missing} steps of {node['node']} lack collectives of the dry run, by which they are paced"
             )
         if notes := node.get("notes") or []:
-            return degraded_verdict(f"{node['node']}: {notes[0]}")
-    return valid_verdict("every step was paced as declared" if paced else "no speed is declared")
+            return degraded_verdict(f"{node['node']}: {'; '.join(dict.fromkeys(notes[:1] + notes[-1:]))}")
+    return valid_verdict("every step was paced as declared" if paced else "no worker declares a compute speed")
 
 
 def _steps_without_scheduled_collectives(trial: TrialLogTables, node: str) -> int:

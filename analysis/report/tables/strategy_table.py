@@ -70,7 +70,10 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
     time_metric = choose_time_metric(groups)
     metric = choose_quality_metric(groups)
     points = {
-        (curve.strategy, curve.condition, point.workers): point for curve in summary.curves for point in curve.points
+        (curve.strategy, curve.condition, point.workers): point
+        for curve in summary.curves
+        if curve.compares_groups
+        for point in curve.points
     }
     references = {group.name: _find_reference(group, groups) for group in groups}
     # Groups with the same swept values and workers keep the p-values of the comparison of all strategies.
@@ -90,9 +93,10 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
     )
     is_to_target = time_metric == "time_to_target"
     trials = [trial for group in groups for trial in group.trials]
+    sample_name = "worker steps" if summary.samples_are_steps else "samples"
     has_energy = any(trial.energy_joules is not None for trial in trials)
     return StrategyTable(
-        f"s to {summary.target}" if is_to_target else f"s per {SAMPLES_PER_TIME:,} samples",
+        f"s to {summary.target}" if is_to_target else f"s per {SAMPLES_PER_TIME:,} {sample_name}",
         metric or "quality",
         rows,
         has_energy,

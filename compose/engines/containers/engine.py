@@ -19,7 +19,7 @@ from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
 from compose.engines.containers.node_image.build import IMAGE_TAGS, build_command_image, build_node_image
-from compose.engines.containers.node_image.packages import IMAGE_PYTHON
+from compose.engines.containers.node_image.packages import check_host_pythons
 from compose.host.host_facts import container_user
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
@@ -112,12 +112,7 @@ class DockerEngine(TrialEngine):
         """
         for plan in plans:
             self._build_image_of_command(plan)
-        host_pythons = sorted({plan.host_python for plan in plans if plan.host_python is not None} - {IMAGE_PYTHON})
-        if host_pythons:
-            raise HostError(
-                f"containers import packages of this host's Python {host_pythons[0]}, but the node image has Python "
-                f"{IMAGE_PYTHON}; install them with Python {IMAGE_PYTHON}, or use engine local"
-            )
+        check_host_pythons(plans)
 
     def describe_engine_versions(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""

@@ -12,6 +12,8 @@ from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
+from analysis.report.tables.strategy_table import make_strategy_table
+from analysis.report.wording import NO_VALUE
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
@@ -217,3 +219,32 @@ def test_of_many_strategies_only_the_best_and_the_worst_are_reported(trial: Tria
     reason = next(sentence for sentence in sentences if sentence.startswith("Why"))
     assert "s1 for 200 ms, s4 for 500 ms; the other strategies lie between these times" in reason
     assert "s2" not in reason
+
+
+def test_a_single_group_is_not_the_fastest_and_has_no_speedup(trial: Trials) -> None:
+    """It is compared with nothing: "fastest" and a speedup of 1.00 would be claims without a measurement."""
+    alone = summary(trial("gloo", 2, 2.0))
+    compared = summary(trial("gloo", 2, 2.0), trial("ring", 2, 3.0))
+
+    assert "trains at 500 samples per second" in headline_sentences(alone)[0]
+    assert "fastest" not in " ".join((*headline_sentences(alone), *summary_sentences(alone)))
+    assert [row.speedup for row in make_strategy_table(alone).rows] == [NO_VALUE]
+    assert "fastest" in " ".join(headline_sentences(compared))
+
+
+def test_the_first_of_several_worker_counts_keeps_its_speedup(trial: Trials) -> None:
+    """It is the base of the other rows."""
+    several = summary(trial("gloo", 2, 2.0), trial("gloo", 4, 1.0))
+
+    assert [row.speedup for row in make_strategy_table(several).rows] == ["1.00", "2.00"]
+
+
+def test_samples_of_a_command_without_a_batch_are_named_steps(trial: Trials) -> None:
+    """Otherwise, a script with batches of 32 seems to train 32 times more slowly."""
+    counted = summary(trial("gloo", 2, 2.0))
+    uncounted = replace(counted, samples_are_steps=True)
+
+    assert "500 worker steps per second" in headline_sentences(uncounted)[0]
+    assert any("batch_per_worker is 1" in sentence for sentence in summary_sentences(uncounted))
+    assert not any("batch_per_worker" in sentence for sentence in summary_sentences(counted))
+    assert make_strategy_table(uncounted).time_heading == "s per 1,000 worker steps"

@@ -34,6 +34,17 @@ def test_a_host_that_was_too_slow_gets_the_slow_host_remedy(
     assert remedies_of(trial_with_missed_deadlines(make_trial, stop_line)) == [SLOW_HOST_REMEDY]
 
 
+def test_commands_are_not_advised_to_use_an_engine_that_cannot_run_them(
+    make_trial: MakeTrial, stop_line: Callable[..., str]
+) -> None:
+    """The engine `simulated` rejects commands."""
+    logs = {"worker-0": [stop_line("worker-0", **MISSED_DEADLINES["worker-0"])]}
+    verdict = run_trial_checks(make_trial(logs, nodes=[WORKER], workload_kind="command"))["missed_deadlines"]
+
+    assert verdict.reason.endswith("declare slower workers, or raise the dilation")
+    assert "simulated" not in verdict.remedy
+
+
 @pytest.mark.parametrize("status", [{"engine": "simulated"}, {"status": "failed", "reason": "out of memory"}])
 def test_simulated_and_failed_trials_get_no_remedy(
     make_trial: MakeTrial, stop_line: Callable[..., str], status: dict[str, str]

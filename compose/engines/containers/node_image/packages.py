@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from compose.runs.host_program import run_host_program
 from compose.runs.python_program import python_command
+from services.plan import Plan
 from services.schema.errors import HostError
 
 ImageDevice: TypeAlias = Literal["cpu", "cuda"]
@@ -26,6 +27,22 @@ NODE_PACKAGES: Mapping[ImageDevice, tuple[str, ...]] = {
 # device -> the sets of NODE_PACKAGES in its image
 IMAGE_PARTS: Mapping[ImageDevice, tuple[ImageDevice, ...]] = {"cpu": ("cpu",), "cuda": ("cpu", "cuda")}
 IMAGE_PYTHON = "3.11"
+
+
+def check_host_pythons(plans: Iterable[Plan]) -> None:
+    """Check that containers can import packages of the host: they have the same minor version of Python.
+
+    Raises:
+        HostError: they have another version.
+    """
+    host_pythons = sorted({plan.host_python for plan in plans if plan.host_python is not None} - {IMAGE_PYTHON})
+    if host_pythons:
+        raise HostError(
+            f"containers import packages of this host's Python {host_pythons[0]}, but the node image has Python "
+            f"{IMAGE_PYTHON}; install them with Python {IMAGE_PYTHON}, or use engine local"
+        )
+
+
 NEWEST_GLIBC_MINOR, OLDEST_GLIBC_MINOR = 36, 17  # Debian 12 has glibc 2.36; wheels for an older glibc run there, too
 
 
