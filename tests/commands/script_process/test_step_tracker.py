@@ -17,11 +17,13 @@ class Script:
     ) -> None:
         self.now_s, self.steps, self._compute_s = 0.0, list[StepRecord](), compute_s
         pacer = Pacer(schedule, self.sleep_until)
-        pacer.compute_s = compute_s
         self.tracker = StepTracker(lambda: self.now_s, pacer, self, evaluations)
 
     def sleep_until(self, deadline_s: float) -> None:
         self.now_s = max(self.now_s, deadline_s)
+
+    def begin_training(self, begin_s: float) -> float | None:
+        return self._compute_s
 
     def receive_step(self, step: StepRecord) -> float | None:
         self.steps.append(step)

@@ -42,6 +42,9 @@ class DryRun:
         self._steps: list[StepRecord] = []
         self.has_process_group = False
 
+    def begin_training(self, begin_s: float) -> None:
+        """Do nothing: steps of a dry run are not paced."""
+
     def receive_step(self, step: StepRecord) -> None:
         """Record a step. The last one of the dry run ends the process with exit code 0."""
         self._steps.append(step)

@@ -15,6 +15,9 @@ MAIN_THREAD = threading.main_thread().ident
 class StepReceiver(Protocol):
     """Receiver of finished steps."""
 
+    def begin_training(self, begin_s: float) -> float | None:
+        """Take the begin of the first step; return its compute time in seconds, or None: not paced."""
+
     def receive_step(self, step: StepRecord) -> float | None:
         """Take a finished step; return the compute time of the next one in seconds, or None: not paced."""
 
@@ -104,6 +107,7 @@ class StepTracker:
         self._collectives = self._collectives[start_count:]
         self._waits = [wait for wait in self._waits if wait[0] >= self._begin_s]
         self._blocked_s = sum(end - begin for begin, end in self._waits)
+        self._pacer.compute_s = self._receiver.begin_training(self._begin_s)
 
     # Collectives.
 
