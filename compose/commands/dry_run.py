@@ -27,6 +27,8 @@ from services.scenario.step_profile import StepProfile, StepProfileOutcome
 STEPS = 8
 TIMEOUT_S = 120.0
 MAX_REASON_LENGTH = 300
+MAX_SHARE_DIFFERENCE = 0.05  # on a busy host, the shares of two dry runs of one command differ by 0.01 to 0.03
+TIMES = ("launch_shares", "wait_shares", "update_share", "cpu_s")  # of a step profile
 _failures: dict[str, dict[str, Any]] = {}  # of this process, by digest of their inputs
 IMAGE_SCRATCH_FOLDER = Path("/run/ensayo-dry-run")  # in containers
 IMAGE_SCRIPT_PROCESS_FOLDER = f"/opt/ensayo/lib/python{IMAGE_PYTHON}/site-packages/services/commands/script_process"
@@ -39,6 +41,7 @@ def measure_step_profile_on_host(workload: CommandWorkload, worker_count: int, s
 
     The result is kept in the user's cache: it depends on the command and its environment, the Python files of its
     folder, the interpreter and the number of ranks. The seed has no effect, so that repeats share a step profile.
+    Commands that differ in other arguments share the times of a step profile if they agree: see `use_agreeing_times`.
     """
     if reason := _reason_to_count_nothing(workload):
         return StepProfileOutcome(None, reason)
@@ -55,11 +58,44 @@ def measure_step_profile_on_host(workload: CommandWorkload, worker_count: int, s
     if not result["complete"]:
         _failures[digest] = result  # not kept for other processes: a busy host or a missing file may be the cause
         return _decode_outcome(result)
+    calls = [result["collectives"], result["begins_without_gradient"]]
+    inputs_of_all_arguments = hashlib.sha256(json.dumps([inputs[1:], calls], sort_keys=True).encode()).hexdigest()
+    result = use_agreeing_times(result, path.with_name(f"times-{inputs_of_all_arguments}.json"))
+    _write_json(path, result)
+    return _decode_outcome(result)
+
+
+def use_agreeing_times(result: dict[str, Any], first_path: Path) -> dict[str, Any]:
+    """Return the result of a dry run with the times of the first one with the same collectives, if they agree.
+
+    Two commands that differ in a learning rate have the same step. Each dry run measures it a little differently, and
+    their predictions would be compared with each other. Times agree if no share differs by more than
+    MAX_SHARE_DIFFERENCE of the step's compute.
+
+    Args:
+        result: of a complete dry run.
+        first_path: file of the result that other commands in this folder with the same collectives share; it is
+            written if it does not exist.
+    """
+    if not first_path.exists():
+        _write_json(first_path, result)
+        return result
+    first = json.loads(first_path.read_text(encoding="utf-8"))
+    pairs = zip(_shares(result), _shares(first), strict=True)
+    if any(abs(share - first_share) > MAX_SHARE_DIFFERENCE for share, first_share in pairs):
+        return result
+    return result | {name: first[name] for name in TIMES}
+
+
+def _shares(result: Mapping[str, Any]) -> list[float]:
+    return [*result["launch_shares"], *result["wait_shares"], result["update_share"]]
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(result))
+    temporary.write_text(json.dumps(value))
     temporary.replace(path)
-    return _decode_outcome(result)
 
 
 def _reason_to_count_nothing(workload: CommandWorkload) -> str:

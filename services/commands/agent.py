@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from services.commands.control_service import CommandControlClient
 from services.commands.log_lines import MetricPatterns, explain_missing_metrics
 from services.commands.meter_server import serve_meter
 from services.commands.missing_module import advise_on_missing_module
-from services.commands.script_process.ensayo_meter.protocol import END, HELLO, NOTE, STEP
+from services.commands.script_process.ensayo_meter.protocol import BEGIN, END, HELLO, NOTE, STEP
 from services.commands.step_log import CommandStepLog
 from services.plan import CommandPlan, NodePlan
 from services.runtime.clock import Clock
@@ -49,7 +50,8 @@ class CommandAgent:
     group_settings: Mapping[str, Any]  # of the process group of Ensayo
     _compute_s: float | None = None  # wall seconds of compute of the running step; None: not paced
     _is_ready: asyncio.Event = field(default_factory=asyncio.Event)  # the command is ready to train
-    _training_start: asyncio.Future[None] | None = None  # done when the commands of all nodes are ready
+    _training_start: asyncio.Task[None] | None = None  # done when the training has started
+    _has_begun: bool = False  # the first step, or what counts as such
     _interface_bytes_at_start: int | None = None
     _training_scope: AsyncExitStack = field(default_factory=AsyncExitStack)  # in which the scenario's events run
     _notes: list[str] = field(default_factory=list)  # problems of the metering
@@ -76,18 +78,26 @@ class CommandAgent:
         """
         self._log_start()
         await self.control.join()
+        try:
+            await self._run_training()
+        finally:
+            if self._training_start is not None:
+                self._training_start.cancel()
+        self._log_totals()
+        await self.control.leave(self._steps.steps, self._samples, self._steps.last_step_end_s)
+
+    async def _run_training(self) -> None:
         async with self._training_scope:
             with tempfile.TemporaryDirectory(prefix="ensayo-command-") as folder:
                 scratch = Path(folder)
                 async with serve_meter(scratch / "meter.sock", self._handle_message) as meter_failure:
                     exit_code = await self._run_process(scratch, meter_failure)
             self._steps.add_last_collectives(())
-        self.log.log_event("command_end", {"exit_code": exit_code})
-        if exit_code:
-            raise CommandFailed(self._explain_exit_code(exit_code))
-        await self.control.await_training_start()  # of a command that was never ready to train
-        self._log_totals()
-        await self.control.leave(self._steps.steps, self._samples)
+            self.log.log_event("command_end", {"exit_code": exit_code})
+            if exit_code:
+                raise CommandFailed(self._explain_exit_code(exit_code))
+            await self._begin_training(self.clock.now())  # of a command that has made no step
+            await self._await_training_start()
 
     async def _run_process(self, scratch: Path, meter_failure: asyncio.Future[None]) -> int:
         """Start the command, pass on its output, and return its exit code; a signal has a negative code."""
@@ -111,7 +121,9 @@ class CommandAgent:
         except OSError as error:
             raise CommandFailed(f"command {words[0]} can't be started: {os.strerror(error.errno or 0)}") from error
         output = asyncio.create_task(self._pass_on_output(process.stdout))
-        if self.plan.step_profile is None:  # it may never make a process group
+        if self.plan.step_profile is None:  # it may never make a step
+            self._prepare_training()
+            await self._begin_training(self.clock.now())
             await self._await_training_start()
         exit_code = await self._await_exit(process, (output, meter_failure))
         await asyncio.wait((output,), timeout=OUTPUT_TIMEOUT_S)
@@ -153,10 +165,14 @@ class CommandAgent:
         match message["kind"]:
             case kind if kind == HELLO:
                 self.log.log_event("command_meter", {key: message[key] for key in message if key != "kind"})
-                await self._await_training_start()
-                return await self._begin_step(0, self.clock.now())
+                self._prepare_training()
+            case kind if kind == BEGIN:
+                begin_s = message["begin_s"] / self.clock.to_wall_s(1.0)
+                await self._begin_training(begin_s)
+                return await self._begin_step(0, begin_s)
             case kind if kind == STEP:
-                self._steps.add_step(message, self._compute_s)
+                start_s = await self.control.complete_first_step() if message["number"] == 0 else -inf
+                self._steps.add_step(message, self._compute_s, start_s)
                 return await self._begin_step(message["number"] + 1, message["end_s"] / self.clock.to_wall_s(1.0))
             case kind if kind == END:
                 self._steps.add_last_collectives(message["collectives"])
@@ -165,6 +181,7 @@ class CommandAgent:
             case kind if kind == NOTE:
                 self.log.log_event("command_note", message["text"])
                 self._notes.append(message["text"])
+                await self._begin_training(self.clock.now())  # a metering that has ended reports no step
         return None
 
     async def _begin_step(self, step: int, begin_s: float) -> float | None:
@@ -180,17 +197,26 @@ class CommandAgent:
         self._compute_s = self.clock.to_wall_s(end_s - begin_s)
         return self._compute_s
 
-    async def _await_training_start(self) -> None:
-        """Wait until the commands of all nodes are ready to train; return at once if the training has started."""
+    def _prepare_training(self) -> None:
+        """Record that the command is ready to train. Its first collectives follow."""
         self._is_ready.set()
-        if self._training_start is None:
-            self._training_start = asyncio.ensure_future(self._start_training())
-        await asyncio.shield(self._training_start)
+        if self._interface_bytes_at_start is None:
+            self._interface_bytes_at_start = self.read_interface_bytes()
 
-    async def _start_training(self) -> None:
+    async def _begin_training(self, begin_s: float) -> None:
+        """Report the begin of the first step, unless it was reported. Events begin when that of all nodes is known."""
+        if not self._has_begun:
+            self._has_begun = True
+            await self.control.report_first_step(begin_s)
+            self._training_start = asyncio.create_task(self._run_events_from_start())
+
+    async def _await_training_start(self) -> None:
+        if self._training_start is not None:
+            await asyncio.shield(self._training_start)
+
+    async def _run_events_from_start(self) -> None:
         start_s = await self.control.await_training_start()
         await self._training_scope.enter_async_context(self.events.run_events(start_s))
-        self._interface_bytes_at_start = self.read_interface_bytes()
 
     async def _pass_on_output(self, output: asyncio.StreamReader | None) -> None:
         """Copy the output of the command to standard error, and report the metrics in it.

@@ -19,9 +19,18 @@ class CommandControlService(RunEventService, CommandControlServicer):  # type: i
         super().__init__(coordinator)
         self._coordinator = coordinator
 
-    async def AwaitTrainingStart(self, request: wire.WaitRequest, context: Any) -> wire.RunStart:  # noqa: N802 - named by the .proto
+    async def ReportFirstStep(self, request: wire.FirstStep, context: Any) -> wire.StepAck:  # noqa: N802 - named by the .proto
         await check_caller_certificate(request.node_name, context)
-        return wire.RunStart(start_s=await self._coordinator.await_training_start(request.node_name))
+        self._coordinator.report_first_step(request.node_name, request.begin_s)
+        return wire.StepAck()
+
+    async def CompleteFirstStep(self, request: wire.WaitRequest, context: Any) -> wire.RunStart:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        return wire.RunStart(start_s=self._coordinator.complete_first_step())
+
+    async def AwaitTrainingStart(self, request: wire.WaitRequest, context: Any) -> wire.RunStart:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        return wire.RunStart(start_s=await self._coordinator.await_training_start())
 
     async def ReportMetrics(self, request: wire.MetricsReport, context: Any) -> wire.StepAck:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
@@ -30,7 +39,7 @@ class CommandControlService(RunEventService, CommandControlServicer):  # type: i
 
     async def Leave(self, request: wire.CommandEnd, context: Any) -> wire.LeaveAck:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
-        await self._coordinator.leave(request.node_name, request.step, request.samples)
+        await self._coordinator.leave(request.node_name, request.step, request.samples, request.last_step_end_s)
         return wire.LeaveAck()
 
 
@@ -40,8 +49,18 @@ class CommandControlClient(GrpcRunEventClient):
     def __init__(self, plan: CommandPlan, identity: NodeIdentity) -> None:
         super().__init__(plan, identity, CommandControlStub)
 
+    async def report_first_step(self, begin_s: float) -> None:
+        """Report that the command has begun its first step at this time in virtual seconds."""
+        request = wire.FirstStep(node_name=self._node_name, begin_s=begin_s)
+        await self._call(self._stub.ReportFirstStep, request, self._plan.timeouts.step)
+
+    async def complete_first_step(self) -> float:
+        """Report that the first step is complete, and return the start of the training in virtual seconds."""
+        request = wire.WaitRequest(node_name=self._node_name)
+        return float((await self._call(self._stub.CompleteFirstStep, request, self._plan.timeouts.step)).start_s)
+
     async def await_training_start(self) -> float:
-        """Report that the command is ready to train, and return the start of the training in virtual seconds."""
+        """Wait until the training has started, and return its start in virtual seconds."""
         request = wire.WaitRequest(node_name=self._node_name)
         return float((await self._call(self._stub.AwaitTrainingStart, request, self._plan.timeouts.run)).start_s)
 
@@ -50,7 +69,12 @@ class CommandControlClient(GrpcRunEventClient):
         request = wire.MetricsReport(node_name=self._node_name, step=step, samples=samples, values=values)
         await self._call(self._stub.ReportMetrics, request, self._plan.timeouts.step)
 
-    async def leave(self, step: int, samples: int) -> None:
-        """Report that the command has ended after so many steps and samples of this node."""
-        request = wire.CommandEnd(node_name=self._node_name, step=step, samples=samples)
+    async def leave(self, step: int, samples: int, last_step_end_s: float) -> None:
+        """Report that the command has ended after so many steps and samples of this node.
+
+        `last_step_end_s` is the end of its last step in virtual seconds, or 0 if its steps were not measured.
+        """
+        request = wire.CommandEnd(
+            node_name=self._node_name, step=step, samples=samples, last_step_end_s=last_step_end_s
+        )
         await self._call(self._stub.Leave, request, self._plan.timeouts.run)

@@ -18,6 +18,11 @@ class CommandCoordinator:
     """Coordinator of a trial that runs a command.
 
     Nodes call its public methods, each of which returns the coordinator's reply.
+
+    The training starts when the last node begins its first step. A node does not wait for the others there: a node may
+    be unable to begin before another one has sent data, as in a pipeline. So the start is known afterwards: when all
+    nodes have reported their first step, or a node has completed it. The training ends at the end of the last step, or
+    at the last evaluation, if that is later.
     """
 
     plan: CommandPlan
@@ -25,7 +30,10 @@ class CommandCoordinator:
     log: RunLog
     run_finished: asyncio.Event = field(default_factory=asyncio.Event)
     _joined: set[str] = field(default_factory=set)
-    _ready: set[str] = field(default_factory=set)
+    _first_step_begins_s: dict[str, float] = field(default_factory=dict)  # by node
+    _early_metrics: list[tuple[Mapping[str, float], int, int]] = field(default_factory=list)  # before the training
+    _end_s: float = 0.0  # of the training so far, from evaluations and from the nodes that have left; 0: unknown
+    _has_measured_steps: bool = False
     _left: set[str] = field(default_factory=set)
     _is_gate_open: bool = False
     _commands_start: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,43 +77,72 @@ class CommandCoordinator:
         self._is_gate_open = True
         self._start_commands_when_ready()
 
-    async def await_training_start(self, node_name: str) -> float:
-        """Record that a command is ready to train, and wait until those of all nodes are.
+    def report_first_step(self, node_name: str, begin_s: float) -> None:
+        """Record when a node has begun its first step, in virtual seconds."""
+        self._first_step_begins_s[node_name] = begin_s
+        if self._first_step_begins_s.keys() == self._node_names:
+            self._start_training()
 
-        Return the start of the training in virtual seconds: the start-up of the commands is not part of it.
-        """
-        self._ready.add(node_name)
-        if self._ready == self._node_names and not self._training_start.is_set():
-            self.log.log_end("init_stop")
-            self._training_start_s = self.clock.now()
-            self.log.log_start("run_start")
-            self._training_start.set()
+    def complete_first_step(self) -> float:
+        """Record that a node has completed its first step, and return the start of the training in virtual seconds."""
+        self._start_training()
+        return self._training_start_s
+
+    async def await_training_start(self) -> float:
+        """Wait until the training has started, and return its start in virtual seconds."""
         await self._training_start.wait()
         return self._training_start_s
 
+    def _start_training(self) -> None:
+        if self._training_start.is_set():
+            return
+        self._training_start_s = max(self._first_step_begins_s.values())
+        self.log.backdated(self._training_start_s).log_end("init_stop")
+        self.log.backdated(self._training_start_s).log_start("run_start")
+        self._training_start.set()
+        for values, step, samples in self._early_metrics:
+            self._log_evaluation(values, step, samples, self._training_start_s)
+
     def report_metrics(self, values: Mapping[str, float], step: int, samples: int) -> None:
-        """Log metrics that the command of rank 0 has written, as an evaluation of the model."""
+        """Log metrics that the command of rank 0 has written, as an evaluation of the model.
+
+        An evaluation before the training is logged at the start of the training.
+        """
+        if self._training_start.is_set():
+            self._log_evaluation(values, step, samples, self.clock.now())
+        else:
+            self._early_metrics.append((values, step, samples))
+
+    def _log_evaluation(self, values: Mapping[str, float], step: int, samples: int, time_s: float) -> None:
         self._evaluations += 1
+        self._end_s = max(self._end_s, time_s)
+        log = self.log.backdated(time_s)
         labels = {"epoch_num": self._evaluations, "samples_count": samples}
-        self.log.log_start("eval_start", **labels)
+        log.log_start("eval_start", **labels)
         values = {name: values[name] for name in self.plan.workload.metrics if name in values}  # messages have no order
         metric = self.plan.target.metric if self.plan.target else next(iter(values), "")
         if metric in values:
-            self.log.log_event("eval_accuracy", values[metric], **labels, metric=metric)
-        self.log.log_event("eval_metrics", dict(values), **labels, step=step)
-        self.log.log_end("eval_stop", **labels)
+            log.log_event("eval_accuracy", values[metric], **labels, metric=metric)
+        log.log_event("eval_metrics", dict(values), **labels, step=step)
+        log.log_end("eval_stop", **labels)
         self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(values)
         if not self._divergence_reason:
             names = [name for name, value in values.items() if not isfinite(value)]
             self._divergence_reason = f"training diverged: {names[0]} is {values[names[0]]}" if names else ""
 
-    async def leave(self, node_name: str, step: int, samples: int) -> None:
+    async def leave(self, node_name: str, step: int, samples: int, last_step_end_s: float) -> None:
         """Record that the command of a node has ended after so many steps and samples of its own.
+
+        `last_step_end_s` is the end of its last step in virtual seconds, or 0 if its steps were not measured.
 
         The call returns when all commands have ended: a node stays, so that its link can be checked after the run.
         """
         self._left.add(node_name)
         self._steps, self._samples = max(self._steps, step), self._samples + samples
+        self._end_s, self._has_measured_steps = (
+            max(self._end_s, last_step_end_s),
+            self._has_measured_steps or last_step_end_s > 0,
+        )
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         if self._left == self._node_names:
             self._finish_run()
@@ -121,7 +158,8 @@ class CommandCoordinator:
 
     def _finish_run(self) -> None:
         is_target_missed = self.plan.target is not None and not self._has_reached_target
-        self.log.log_end(
+        log = self.log.backdated(self._end_s) if self._has_measured_steps else self.log
+        log.log_end(
             "run_stop",
             status="aborted" if is_target_missed or self._divergence_reason else "success",
             target_reached=self._has_reached_target,

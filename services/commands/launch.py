@@ -119,6 +119,7 @@ def _step_schedule(profile: StepProfile) -> dict[str, Any]:
     return {
         "collectives": [(call.operation, call.bytes, call.dtype) for call in profile.collectives],
         "launch_shares": profile.launch_shares,
+        "wait_shares": profile.wait_shares,
         "update_share": profile.update_share,
         "begins_without_gradient": profile.begins_without_gradient,
     }

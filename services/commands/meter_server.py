@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from services.commands.script_process.ensayo_meter.protocol import COMPUTE_S, HELLO, STEP, encode_message
+from services.commands.script_process.ensayo_meter.protocol import BEGIN, COMPUTE_S, STEP, encode_message
 
 LAST_MESSAGES_TIMEOUT_S = 10.0  # wall seconds, to handle what the process has sent before its end
 MAX_LINE_BYTES = 64 << 20  # a step with many collectives is one line
@@ -18,7 +18,7 @@ MessageHandler = Callable[[Mapping[str, Any]], Awaitable[float | None]]
 
 @asynccontextmanager
 async def serve_meter(socket_path: Path, handle_message: MessageHandler) -> AsyncIterator[asyncio.Future[None]]:
-    """Receive the messages of the metering during the `async with` block; `hello` and `step` get a reply.
+    """Receive the messages of the metering during the `async with` block; `begin` and `step` get a reply.
 
     The block gets a future, which an error of the handler fails. All messages are handled before the block ends.
     """
@@ -52,6 +52,6 @@ async def _serve_messages(
         while line := await reader.readline():
             message = json.loads(line)
             compute_s = await handle_message(message)
-            if message["kind"] in (HELLO, STEP):
+            if message["kind"] in (BEGIN, STEP):
                 writer.write(encode_message({COMPUTE_S: compute_s}))
                 await writer.drain()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
@@ -26,6 +27,7 @@ class CommandStepLog:
     clock: Clock
     log: RunLog
     steps: int = 0
+    last_step_end_s: float = 0.0  # in virtual seconds of the node's clock; 0: no step was measured
     deadlines: int = 0
     missed_deadlines: int = 0
     payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of broadcasts, are left out
@@ -40,17 +42,23 @@ class CommandStepLog:
         self._step_rows = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
         self._collective_rows = LogEventBatch(self.log, "node_collectives", LOGGED_COLLECTIVE_COLUMNS)
 
-    def add_step(self, message: Mapping[str, Any], paced_compute_s: float | None) -> None:
+    def add_step(
+        self, message: Mapping[str, Any], paced_compute_s: float | None, training_start_s: float = -inf
+    ) -> None:
         """Log a step.
+
+        A first step that began before the training, because it waited for slower nodes, is logged without this time.
 
         Args:
             message: the message `step` of the metering, with wall times.
             paced_compute_s: wall seconds that the compute of the step had to take; None: it was not paced.
+            training_start_s: start of the training in virtual seconds.
         """
         wall_s_per_virtual_s = self.clock.to_wall_s(1.0)
         times = {key: (message[key] or 0.0) / wall_s_per_virtual_s for key in ("begin_s", "end_s")}
-        exposed_s = message["exposed_s"] / wall_s_per_virtual_s
-        step_s = times["end_s"] - times["begin_s"]
+        early_s = max(0.0, min(training_start_s, times["end_s"]) - times["begin_s"])
+        exposed_s = max(0.0, message["exposed_s"] / wall_s_per_virtual_s - early_s)
+        step_s = times["end_s"] - times["begin_s"] - early_s
         late_s = None
         if paced_compute_s is not None:
             late_s = max(0.0, step_s - exposed_s - paced_compute_s / wall_s_per_virtual_s)
@@ -61,7 +69,7 @@ class CommandStepLog:
         sent_bytes = self._add_collectives(message["number"], times["begin_s"], message["collectives"])
         row = {
             "step": message["number"],
-            "start_s": self._log_time_offset_s + times["begin_s"],
+            "start_s": self._log_time_offset_s + times["begin_s"] + early_s,
             "step_s": step_s,
             "data_s": 0.0,
             "compute_s": max(0.0, step_s - exposed_s),  # with the update, to which a declared speed refers as well
@@ -73,7 +81,7 @@ class CommandStepLog:
             "bytes_sent": sent_bytes,
         }
         self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
-        self.steps = message["number"] + 1
+        self.steps, self.last_step_end_s = message["number"] + 1, times["end_s"]
 
     def add_unmetered_step(self, end_s: float) -> None:
         """Log a step of which only the end is known: it began at the end of the previous one."""
@@ -92,7 +100,7 @@ class CommandStepLog:
             "bytes_sent": 0.0,
         }
         self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
-        self.steps += 1
+        self.steps, self.last_step_end_s = self.steps + 1, end_s
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
         """Log the collectives after the last step, and write all rows."""

@@ -1,5 +1,6 @@
 """Predicted bytes and times of a user's command, from the collectives that a dry run has counted."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from services.compressors import IdentityCompressor
@@ -81,8 +82,8 @@ def predict_command_step(
 ) -> StepTimePrediction:
     """Return the predicted time of a step of a command.
 
-    Collectives are launched at their scheduled times, and run one after the other. The compute waits for those
-    that are not asynchronous. The optimiser's update begins when the last collective has ended.
+    Collectives are launched at their scheduled times, and run one after the other. The compute stops at the scheduled
+    time of each wait until the collective has ended.
 
     Args:
         profile: collectives of a step and their scheduled times.
@@ -90,21 +91,27 @@ def predict_command_step(
         cost_model: network of the cluster.
         compute_s: compute time of a step of the slowest worker, in virtual seconds.
     """
-    network_free_s = blocked_s = 0.0
-    durations_s = predict_collectives_s(profile, strategy, cost_model)
-    for call, share, seconds in zip(profile.collectives, profile.launch_shares, durations_s, strict=True):
-        launch_s = share * compute_s + blocked_s
-        network_free_s = max(launch_s, network_free_s) + seconds
-        if not call.is_asynchronous:
-            blocked_s += network_free_s - launch_s
-    update_s = max(profile.update_share * compute_s + blocked_s, network_free_s)
-    step_s = update_s + (1 - profile.update_share) * compute_s
     return StepTimePrediction(
         compute_s=compute_s,
-        exchange_s=step_s - compute_s,
+        exchange_s=_blocked_s(profile, predict_collectives_s(profile, strategy, cost_model), compute_s),
         formula=FORMULA,
         inapplicable_reason=explain_unpredictable_collectives(profile, len(cost_model.workers)),
     )
+
+
+def _blocked_s(profile: StepProfile, durations_s: Sequence[float], compute_s: float) -> float:
+    """Return the seconds of a step in which the script waits for collectives of these durations."""
+    launches = [(share, 0, index) for index, share in enumerate(profile.launch_shares)]
+    waits = [(share, 1, index) for index, share in enumerate(profile.wait_shares)]
+    network_free_s = blocked_s = 0.0
+    ends_s: dict[int, float] = {}
+    for share, is_wait, index in sorted((*launches, *waits)):
+        time_s = share * compute_s + blocked_s
+        if is_wait:
+            blocked_s += max(0.0, ends_s[index] - time_s)
+        else:
+            network_free_s = ends_s[index] = max(time_s, network_free_s) + durations_s[index]
+    return blocked_s
 
 
 def predict_collectives_s(profile: StepProfile, strategy: CommandStrategy, cost_model: CostModel) -> tuple[float, ...]:

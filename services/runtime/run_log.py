@@ -8,7 +8,7 @@ read them; they are not MLPerf results.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from services.runtime.clock import Clock
@@ -32,6 +32,11 @@ class RunLog:
     namespace: str  # the node's name; empty for the coordinator, whose log is the log of the run
     clock: Clock
     write_line: Callable[[str], object]
+    lateness_s: float = 0.0  # virtual seconds between an event and its line; the line states the time of the event
+
+    def backdated(self, time_s: float) -> "RunLog":
+        """Return a log whose next line states that its event was at an earlier time of the node's clock."""
+        return replace(self, lateness_s=max(0.0, self.clock.now() - time_s))
 
     def log_event(self, key: str, value: object = None, **metadata: object) -> None:
         """Write a log line for an event at a point in time."""
@@ -48,7 +53,7 @@ class RunLog:
     def _write_event(self, event_type: str, key: str, value: object, metadata: dict[str, object]) -> None:
         event = {
             "namespace": self.namespace,
-            "time_ms": round(self.clock.timestamp_ms(), 3),
+            "time_ms": round(self.clock.timestamp_ms() - self.lateness_s * 1e3, 3),
             "event_type": event_type,
             "key": key,
             "value": value,

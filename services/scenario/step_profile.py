@@ -29,6 +29,7 @@ class StepProfile(FrozenRecord):
     collectives: tuple[CollectiveCall, ...]
     start_collectives: tuple[CollectiveCall, ...] = ()  # before the first step
     launch_shares: tuple[float, ...]  # of the step's compute, before each collective
+    wait_shares: tuple[float, ...]  # of the step's compute, before the script waits for each collective
     update_share: float  # of the step's compute, before the optimiser's update
     cpu_s: float  # CPU seconds of a step of one rank on this host
     begins_without_gradient: bool = False  # forward passes without gradient at its begin are no evaluation

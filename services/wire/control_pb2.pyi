@@ -25,15 +25,25 @@ class MetricsReport(_message.Message):
     values: _containers.ScalarMap[str, float]
     def __init__(self, node_name: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
+class FirstStep(_message.Message):
+    __slots__ = ("node_name", "begin_s")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_S_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    begin_s: float
+    def __init__(self, node_name: _Optional[str] = ..., begin_s: _Optional[float] = ...) -> None: ...
+
 class CommandEnd(_message.Message):
-    __slots__ = ("node_name", "step", "samples")
+    __slots__ = ("node_name", "step", "samples", "last_step_end_s")
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_END_S_FIELD_NUMBER: _ClassVar[int]
     node_name: str
     step: int
     samples: int
-    def __init__(self, node_name: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
+    last_step_end_s: float
+    def __init__(self, node_name: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ..., last_step_end_s: _Optional[float] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("node_name", "plan_sha256")

@@ -433,6 +433,16 @@ class CommandControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.JoinRequest.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.RunStart.FromString,
                 _registered_method=True)
+        self.ReportFirstStep = channel.unary_unary(
+                '/ensayo.wire.CommandControl/ReportFirstStep',
+                request_serializer=services_dot_wire_dot_control__pb2.FirstStep.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
+                _registered_method=True)
+        self.CompleteFirstStep = channel.unary_unary(
+                '/ensayo.wire.CommandControl/CompleteFirstStep',
+                request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RunStart.FromString,
+                _registered_method=True)
         self.AwaitTrainingStart = channel.unary_unary(
                 '/ensayo.wire.CommandControl/AwaitTrainingStart',
                 request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
@@ -471,8 +481,22 @@ class CommandControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportFirstStep(self, request, context):
+        """The command of the node has begun its first step. The reply is sent at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompleteFirstStep(self, request, context):
+        """The command of the node has completed its first step: the training has started, at the latest when this call comes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AwaitTrainingStart(self, request, context):
-        """The command of the node is ready to train. The reply is sent when those of all nodes are.
+        """The reply is sent when the training has started.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -511,6 +535,16 @@ def add_CommandControlServicer_to_server(servicer, server):
             'Join': grpc.unary_unary_rpc_method_handler(
                     servicer.Join,
                     request_deserializer=services_dot_wire_dot_control__pb2.JoinRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RunStart.SerializeToString,
+            ),
+            'ReportFirstStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportFirstStep,
+                    request_deserializer=services_dot_wire_dot_control__pb2.FirstStep.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'CompleteFirstStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteFirstStep,
+                    request_deserializer=services_dot_wire_dot_control__pb2.WaitRequest.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.RunStart.SerializeToString,
             ),
             'AwaitTrainingStart': grpc.unary_unary_rpc_method_handler(
@@ -566,6 +600,60 @@ class CommandControl:
             target,
             '/ensayo.wire.CommandControl/Join',
             services_dot_wire_dot_control__pb2.JoinRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.RunStart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportFirstStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/ReportFirstStep',
+            services_dot_wire_dot_control__pb2.FirstStep.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteFirstStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/CompleteFirstStep',
+            services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
             services_dot_wire_dot_control__pb2.RunStart.FromString,
             options,
             channel_credentials,

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS, COMPUTE_S, HELLO, STEP
+from services.commands.script_process.ensayo_meter.protocol import BEGIN, COLLECTIVE_COLUMNS, COMPUTE_S, STEP
 
 SCRIPT_PROCESS = Path("services/commands/script_process").resolve()
 SCRIPTS = Path("tests/commands/scripts").resolve()
@@ -42,7 +42,7 @@ class AgentServer:
                     self.messages.append(message)
                     if len(self.messages) >= self._replies:
                         return
-                    if message["kind"] in (HELLO, STEP):
+                    if message["kind"] in (BEGIN, STEP):
                         connection.sendall(json.dumps({COMPUTE_S: self._compute_s}).encode() + b"\n")
 
     def close(self) -> None:

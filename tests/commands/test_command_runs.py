@@ -72,7 +72,7 @@ def test_a_variable_of_the_command_is_swept(tmp_path: Path, monkeypatch: pytest.
         assert called["predicted_s"] is not None
         assert trial["steps"] == STEPS
         assert trial["hidden_communication_seconds"] >= 0
-    assert "Communication of the command per step" in page
+    assert "Hidden and exposed communication per step" in page
 
 
 @pytest.mark.wall_clock

@@ -33,7 +33,7 @@ def events(lines: list[str], key: str) -> list[dict[str, Any]]:
     return [event for event in parsed if event["key"] == key]
 
 
-def test_commands_start_when_the_gate_is_open_and_train_when_all_are_ready() -> None:
+def test_the_training_starts_with_the_last_first_step() -> None:
     """A command must not send before the links are proven; its start-up must not count as training time."""
 
     async def script() -> None:
@@ -45,14 +45,49 @@ def test_commands_start_when_the_gate_is_open_and_train_when_all_are_ready() -> 
 
         await coordinator.open_start_gate()
         await asyncio.gather(*joins)
-        first = asyncio.ensure_future(coordinator.await_training_start("worker-0"))
+        first = asyncio.ensure_future(coordinator.await_training_start())
+        coordinator.report_first_step("worker-0", 0.5)
+        coordinator.report_metrics({"accuracy": 0.1}, step=0, samples=0)
         await asyncio.sleep(5)
         assert not first.done()
         assert not events(lines, "run_start")
 
-        start_s = await coordinator.await_training_start("worker-1")
-        assert await first == start_s == 6.0
-        assert events(lines, "run_start")[0]["time_ms"] == 6000.0
+        coordinator.report_first_step("worker-1", 4.0)
+        assert await first == 4.0
+        assert [events(lines, key)[0]["time_ms"] for key in ("run_start", "eval_metrics")] == [4000.0, 4000.0]
+
+    run_in_virtual_time(script())
+
+
+def test_a_node_that_makes_no_step_does_not_delay_the_start() -> None:
+    """A rank may only send data: waiting for its first step would never end."""
+
+    async def script() -> None:
+        coordinator, lines = make_coordinator(plan_command())
+        coordinator.report_first_step("worker-0", 0.5)
+        await asyncio.sleep(2)
+
+        assert coordinator.complete_first_step() == 0.5
+        assert events(lines, "run_start")[0]["time_ms"] == 500.0
+
+    run_in_virtual_time(script())
+
+
+@pytest.mark.parametrize(("step_ends_s", "end_ms"), [((8.0, 9.0), 9000.0), ((1.0, 2.0), 3000.0), ((0.0, 0.0), 20000.0)])
+def test_the_training_ends_with_the_last_step_or_evaluation(step_ends_s: tuple[float, float], end_ms: float) -> None:
+    """The exit of the commands is no training. If no step was measured, the training ends with the commands."""
+
+    async def script() -> None:
+        coordinator, lines = make_coordinator(plan_command())
+        for rank in range(2):
+            coordinator.report_first_step(f"worker-{rank}", 0.0)
+        await asyncio.sleep(3)
+        coordinator.report_metrics({"accuracy": 0.1}, step=0, samples=0)
+        await asyncio.sleep(17)
+        leaves = [coordinator.leave(f"worker-{rank}", 40, 640, end_s) for rank, end_s in enumerate(step_ends_s)]
+        await asyncio.gather(*leaves)
+
+        assert events(lines, "run_stop")[0]["time_ms"] == end_ms
 
     run_in_virtual_time(script())
 
@@ -86,12 +121,14 @@ def test_the_end_of_the_run_states_whether_the_target_was_reached(
     async def script() -> None:
         plan = plan_command(metrics=METRICS, target=TARGET)
         coordinator, lines = make_coordinator(plan)
+        for rank in range(2):
+            coordinator.report_first_step(f"worker-{rank}", 0.0)
         for number, value in enumerate(values):
             coordinator.report_metrics({"accuracy": value}, step=number, samples=16 * number)
-        first = asyncio.ensure_future(coordinator.leave("worker-0", 40, 640))
+        first = asyncio.ensure_future(coordinator.leave("worker-0", 40, 640, 1.0))
         await asyncio.sleep(3)
         assert not first.done()
-        await coordinator.leave("worker-1", 40, 640)
+        await coordinator.leave("worker-1", 40, 640, 1.0)
 
         await first
         (end,) = events(lines, "run_stop")

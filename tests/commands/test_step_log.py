@@ -50,6 +50,22 @@ def test_a_step_is_logged_in_virtual_seconds(step_log: CommandStepLog, lines: li
     }
 
 
+def test_a_first_step_is_logged_without_the_time_before_the_training(
+    step_log: CommandStepLog, lines: list[str]
+) -> None:
+    """Its rank has waited for a slower one to start; 2.5 s of the clock are 5 wall seconds."""
+    step_log.add_step(STEP | {"collectives": []}, None, training_start_s=2.5)
+    step_log.add_last_collectives(())
+
+    (row,) = logged_rows(lines, "node_steps")
+    assert {name: row[name] for name in ("step_s", "compute_s", "exchange_s")} == {
+        "step_s": 2.5,
+        "compute_s": 2.0,
+        "exchange_s": 0.5,
+    }
+    assert step_log.last_step_end_s == 5.0
+
+
 def test_a_step_that_a_line_marks_has_unknown_communication(step_log: CommandStepLog, lines: list[str]) -> None:
     """Its collectives are not measured: zero would claim that nothing overlaps."""
     step_log.add_unmetered_step(1.0)

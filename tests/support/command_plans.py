@@ -19,8 +19,13 @@ def make_step_profile(*collectives: tuple[str, int], launch_shares: tuple[float,
         CollectiveCall(operation=operation, bytes=size, group_size=group_size, is_asynchronous=is_asynchronous)
         for operation, size in collectives
     )
+    waits = others.get("wait_shares", (launch_shares[-1],) * len(calls) if is_asynchronous else launch_shares)
     return StepProfile(
-        collectives=calls, launch_shares=launch_shares, update_share=others.get("update_share", 1.0), cpu_s=0.001
+        collectives=calls,
+        launch_shares=launch_shares,
+        wait_shares=waits,
+        update_share=others.get("update_share", 1.0),
+        cpu_s=0.001,
     )
 
 
@@ -56,5 +61,5 @@ def schedule_of(dry_run_result: Mapping[str, Any], **changes: Any) -> dict[str, 
     """Return the step schedule in the settings of the metering for the step profile of a dry run, with changes."""
     profile = dict(dry_run_result["step_profile"])
     kinds = [(call["operation"], call["bytes"], call["dtype"]) for call in profile["collectives"]]
-    names = ("launch_shares", "update_share", "begins_without_gradient")
+    names = ("launch_shares", "wait_shares", "update_share", "begins_without_gradient")
     return {"collectives": kinds, **{name: profile[name] for name in names}, **changes}

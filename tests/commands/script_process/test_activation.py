@@ -60,7 +60,7 @@ def test_children_of_a_metered_process_are_not_metered(run_ranks: Any, context: 
     pytest.importorskip("torch")
     for rank in run_ranks("child_processes.py", context):
         assert rank.exit_code == 0, rank.errors
-        assert rank.kinds() == ["hello", *["step"] * 8, "end"]
+        assert rank.kinds() == ["hello", "begin", *["step"] * 8, "end"]
         assert "gloo: Backend" in rank.output
 
 
@@ -70,10 +70,10 @@ def test_a_lost_agent_ends_the_metering_and_not_the_script(run_ranks: Any) -> No
     pytest.importorskip("torch")
     plain = run_ranks("ddp_mlp.py", 6, is_metered=False)
 
-    for rank, unmetered in zip(run_ranks("ddp_mlp.py", 6, replies=3), plain, strict=True):
+    for rank, unmetered in zip(run_ranks("ddp_mlp.py", 6, replies=4), plain, strict=True):
         assert rank.exit_code == 0
         assert rank.output == unmetered.output
-        assert rank.kinds() == ["hello", "step", "step"]
+        assert rank.kinds() == ["hello", "begin", "step", "step"]
 
 
 @needs_torch

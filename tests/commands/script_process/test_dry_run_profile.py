@@ -83,3 +83,39 @@ def test_steps_without_common_collectives_have_no_profile(path: Path) -> None:
         "complete": False,
         "reason": "the collectives differ from step to step",
     }
+
+
+def times(share: float) -> dict[str, Any]:
+    """Return the times of a dry run with one collective at this share of the step."""
+    return {"launch_shares": [share], "wait_shares": [share], "update_share": 0.9, "cpu_s": share}
+
+
+@pytest.mark.parametrize(("share", "used"), [(0.54, 0.5), (0.6, 0.6)])
+def test_commands_share_times_that_agree(tmp_path: Path, share: float, used: float) -> None:
+    """Two learning rates have one step, and noise between two dry runs must not look like a result.
+
+    A larger batch has another step: its times must stay.
+    """
+    path = tmp_path / "times.json"
+    first = host.use_agreeing_times({"complete": True, **times(0.5)}, path)
+
+    second = host.use_agreeing_times({"complete": True, **times(share)}, path)
+
+    assert first == {"complete": True, **times(0.5)}
+    assert second == {"complete": True, **times(used)}
+
+
+def test_ddp_waits_for_all_buckets_after_the_launch_of_the_last_one(path: Path) -> None:
+    """The copies of the gradients and the update follow the wait, so the last bucket is not hidden by them."""
+    steps = []
+    for number in range(8):
+        begin_s = 100.0 * number
+        calls = [
+            CollectiveRecord("all_reduce", 4, "float32", 2, is_asynchronous=True, launch_s=at_s, begin_s=at_s)
+            for at_s in (begin_s + 5, begin_s + 7)
+        ]
+        steps.append(StepRecord(number, begin_s, begin_s + 8, begin_s + 9, begin_s + 10, [], calls))
+
+    result = profile(path, steps)
+
+    assert (result["launch_shares"], result["wait_shares"]) == ([0.5, 0.7], [0.7, 0.7])

@@ -61,7 +61,7 @@ def test_the_times_of_a_step_are_in_order(run_ranks: Any) -> None:
     """The report splits a step at these times."""
     for rank in run_ranks("ddp_mlp.py", 6):
         steps = rank.steps()
-        assert rank.kinds() == ["hello", *["step"] * 6, "end"]
+        assert rank.kinds() == ["hello", "begin", *["step"] * 6, "end"]
         assert [step["number"] for step in steps] == list(range(6))
         for step in steps:
             assert step["begin_s"] < step["backward_end_s"] <= step["update_begin_s"] < step["end_s"]

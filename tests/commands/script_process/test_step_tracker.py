@@ -17,11 +17,13 @@ class Script:
     ) -> None:
         self.now_s, self.steps, self._compute_s = 0.0, list[StepRecord](), compute_s
         pacer = Pacer(schedule, self.sleep_until)
-        pacer.compute_s = compute_s
         self.tracker = StepTracker(lambda: self.now_s, pacer, self, evaluations)
 
     def sleep_until(self, deadline_s: float) -> None:
         self.now_s = max(self.now_s, deadline_s)
+
+    def begin_training(self, begin_s: float) -> float | None:
+        return self._compute_s
 
     def receive_step(self, step: StepRecord) -> float | None:
         self.steps.append(step)
@@ -137,7 +139,7 @@ def test_a_failed_update_does_not_stop_the_recording() -> None:
 
 
 KIND = ("all_reduce", 4, "float32")
-SCHEDULE = StepSchedule((KIND, KIND), (0.5, 0.8), 0.9)
+SCHEDULE = StepSchedule((KIND, KIND), (0.5, 0.8), (0.8, 0.8), 0.9)
 
 
 def test_hidden_collectives_do_not_prolong_a_paced_step() -> None:
@@ -153,10 +155,27 @@ def test_hidden_collectives_do_not_prolong_a_paced_step() -> None:
         script.update(seconds=0.25)
     script.tracker.finish_updated_step()
 
-    assert [step.end_s - step.begin_s for step in script.steps] == pytest.approx([10, 10, 10])
+    assert [step.end_s - step.begin_s for step in script.steps] == pytest.approx([10.5, 10.5, 10.5])
     last = script.steps[-1]
     assert [record.begin_s - last.begin_s for record in last.collectives] == pytest.approx([5, 8])
-    assert (last.exposed_s(), last.hidden_s()) == pytest.approx((0, 3.5)), "the device computes until the update"
+    assert (last.exposed_s(), last.hidden_s()) == pytest.approx((0.5, 3)), "DDP waits for the last bucket at once"
+
+
+def test_a_handle_is_awaited_at_its_scheduled_time() -> None:
+    """The device computes between the launch of the collective and the wait for it."""
+    script = Script(StepSchedule((KIND,), (0.2,), (0.7,), 0.9), compute_s=10)
+    for _ in range(3):
+        script.backward()
+        record = script.launch(is_async=True)
+        begin_s = script.tracker.begin_wait(record)
+        script.compute(1)
+        script.tracker.record_wait(record, begin_s)
+        script.update()
+    script.tracker.finish_updated_step()
+
+    last = script.steps[-1]
+    assert last.end_s - last.begin_s == pytest.approx(11)
+    assert (last.exposed_s(), last.hidden_s()) == pytest.approx((1, 5))
 
 
 def test_blocking_collectives_prolong_a_paced_step_by_their_time() -> None:
@@ -226,7 +245,7 @@ def test_a_collective_beyond_the_scheduled_ones_of_its_kind_is_extra() -> None:
 def test_collectives_are_matched_by_kind_and_not_by_order() -> None:
     """Ranks may launch collectives of two groups in any order."""
     other = ("all_reduce", 8, "float32")
-    script = Script(StepSchedule((other, KIND), (0.2, 0.6), 0.9), compute_s=10)
+    script = Script(StepSchedule((other, KIND), (0.2, 0.6), (0.2, 0.6), 0.9), compute_s=10)
     train_two_steps(script)
     script.backward()
     script.reduce(size=4)

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .protocol import COMPUTE_S, END, HELLO, NOTE, STEP, STEP_TIMES, encode_message
+from .protocol import BEGIN, COMPUTE_S, END, HELLO, NOTE, STEP, STEP_TIMES, encode_message
 from .step_records import CollectiveRecord, StepRecord
 
 
@@ -20,9 +20,13 @@ class AgentClient:
         self._socket.connect(path)
         self._lines = self._socket.makefile("rb")
 
-    def send_hello(self, pid: int, torch_version: str) -> float | None:
-        """Report the process; return the compute time of the first step."""
+    def send_hello(self, pid: int, torch_version: str) -> None:
+        """Report the process."""
         self._send({"kind": HELLO, "pid": pid, "torch": torch_version})
+
+    def begin_training(self, begin_s: float) -> float | None:
+        """Report the begin of the first step; return its compute time."""
+        self._send({"kind": BEGIN, "begin_s": begin_s})
         return self._read_compute_time()
 
     def receive_step(self, step: StepRecord) -> float | None:

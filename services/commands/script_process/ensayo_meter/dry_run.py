@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,9 @@ class DryRun:
         self._path, self._step_count = path, steps
         self._steps: list[StepRecord] = []
         self.has_process_group = False
+
+    def begin_training(self, begin_s: float) -> None:
+        """Do nothing: steps of a dry run are not paced."""
 
     def receive_step(self, step: StepRecord) -> None:
         """Record a step. The last one of the dry run ends the process with exit code 0."""
@@ -95,6 +98,7 @@ def _shares(step: StepRecord) -> dict[str, Any]:
     cpu_s = max(step.end_s - step.begin_s, 1e-9)
     return {
         "launch_shares": [(record.launch_s - step.begin_s) / cpu_s for record in step.collectives],
+        "wait_shares": [(wait_begin_s - step.begin_s) / cpu_s for wait_begin_s in step.wait_begins_s()],
         "update_share": (step.update_begin_s - step.begin_s) / cpu_s,
         "cpu_s": cpu_s,
     }
@@ -111,11 +115,16 @@ def _median_profile(steps: Sequence[StepRecord]) -> dict[str, Any] | None:
     candidates = [step for step in steps if begins_without_gradient or not step.follows_evaluation]
     collectives = _describe_all(min(candidates, key=lambda step: len(step.collectives)))
     shares_by_step = [_shares(step) for step in candidates if _describe_all(step) == collectives]
-    launch_shares = zip(*(shares["launch_shares"] for shares in shares_by_step), strict=True)
     return {
         "collectives": collectives,
-        "launch_shares": [statistics.median(shares) for shares in launch_shares],
-        "update_share": statistics.median(shares["update_share"] for shares in shares_by_step),
+        "launch_shares": _medians(shares["launch_shares"] for shares in shares_by_step),
+        "wait_shares": _medians(shares["wait_shares"] for shares in shares_by_step),
+        "update_share": _medians([shares["update_share"]] for shares in shares_by_step)[0],
         "cpu_s": statistics.median(shares["cpu_s"] for shares in shares_by_step),
         "begins_without_gradient": begins_without_gradient,
     }
+
+
+def _medians(shares_by_step: Iterable[Sequence[float]]) -> list[float]:
+    """Return the median over the steps of each share."""
+    return [statistics.median(shares) for shares in zip(*shares_by_step, strict=True)]

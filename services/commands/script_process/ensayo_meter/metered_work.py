@@ -19,7 +19,7 @@ class MeteredWork(Work):
         tracker = self._session.tracker
         if tracker is None:
             return self._work.wait(*timeout)
-        begin_s = tracker.clock()
+        begin_s = self._session.guard(lambda tracker: tracker.begin_wait(self._record)) or tracker.clock()
         is_complete = self._work.wait(*timeout)
         self._session.guard(lambda tracker: tracker.record_wait(self._record, begin_s))
         return is_complete

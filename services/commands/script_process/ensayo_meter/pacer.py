@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from .step_schedule import CollectiveKind, CollectiveMatcher, StepSchedule
+from .step_schedule import CollectiveKind, CollectiveMatcher, CollectiveShares, StepSchedule
 
 SPIN_S = 100e-6  # a sleep ends up to 60 µs late; the last part is a loop
 
@@ -34,25 +34,22 @@ class Pacer:
         if self._matcher is not None:
             self._matcher.begin_step(number)
 
-    def match_collective(self, kind: CollectiveKind, position: int) -> float | None:
-        """Return the share of the step's compute before a collective; None if the schedule lacks it.
+    def match_collective(self, kind: CollectiveKind, position: int) -> CollectiveShares | None:
+        """Return the shares of the step's compute before a collective; None if the schedule lacks it.
 
-        Without a schedule, the share is 0 for all collectives.
+        Without a schedule, the shares are 0 for all collectives.
         """
-        return 0.0 if self._matcher is None else self._matcher.match(kind, position)
+        return CollectiveShares(0.0, 0.0) if self._matcher is None else self._matcher.match(kind, position)
 
-    def pace_launch(self, share: float, begin_s: float, blocked_s: float) -> None:
-        """Sleep until the scheduled time of a collective with this share of the step's compute before it."""
+    def pace_until(self, share: float, begin_s: float, blocked_s: float) -> None:
+        """Sleep until the scheduled time of a launch or a wait with this share of the step's compute before it."""
         if self._schedule is not None and self.compute_s is not None:
             self._sleep(begin_s + blocked_s + share * self.compute_s)
 
-    def pace_update(self, begin_s: float, blocked_s: float) -> float | None:
-        """Sleep until the scheduled time of the update, and return this time; None if steps are not paced."""
-        if self._schedule is None or self.compute_s is None:
-            return None
-        scheduled_s = begin_s + blocked_s + self._schedule.update_share * self.compute_s
-        self._sleep(scheduled_s)
-        return scheduled_s
+    def pace_update(self, begin_s: float, blocked_s: float) -> None:
+        """Sleep until the scheduled time of the update."""
+        if self._schedule is not None:
+            self.pace_until(self._schedule.update_share, begin_s, blocked_s)
 
     def pace_step_end(self, update_begin_s: float, blocked_s: float) -> None:
         """Sleep until the update, and what blocked it, has taken its part of the step."""

@@ -1,8 +1,8 @@
 """Messages between a metered process and the agent of its node: one JSON object a line.
 
-The process sends `hello`, then one `step` for each step, then `end`; `note` at any time. The agent replies to `hello`
-and to each `step` with one line, which states the compute time of the next step. All times are `time.monotonic()`, in
-seconds.
+The process sends `hello`, then `begin` when its first step is recognised, then one `step` for each step, then `end`;
+`note` at any time. The agent replies to `begin` and to each `step` with one line, which states the compute time of the
+running step or of the next one. All times are `time.monotonic()`, in seconds.
 
 A step is reported when the next one begins, because only then is it known that no further update belongs to it.
 """
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 HELLO = "hello"  # pid, torch: the version
+BEGIN = "begin"  # begin_s: begin of the first step
 STEP = "step"  # number, from 0, the columns STEP_TIMES, collectives
 END = "end"  # collectives after the last step, parameters_sha256: digest of the parameters, null if unknown
 NOTE = "note"  # text: a problem of the metering; the script goes on
-COMPUTE_S = "compute_s"  # of a reply: wall seconds of compute that the next step must take, or null: as it comes
+COMPUTE_S = "compute_s"  # of a reply: wall seconds of compute that the step must take, or null: as it comes
 
 # `backward_end_s`: return of the last backward pass, null if the script makes none. DDP waits for collectives inside.
 # `exposed_s`: seconds in which the main thread waited for collectives; `hidden_s`: other seconds with one in flight.

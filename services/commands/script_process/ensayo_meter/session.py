@@ -74,7 +74,7 @@ class Session:
             self.tracker = StepTracker(self.cpu_clock, pacer, self._dry_run, RECORD)
             return
         self._client = AgentClient(self.settings.socket)
-        pacer.compute_s = self._client.send_hello(os.getpid(), sys.modules["torch"].__version__)
+        self._client.send_hello(os.getpid(), sys.modules["torch"].__version__)
         knows_evaluations = schedule is not None and not schedule.begins_without_gradient
         self.tracker = StepTracker(time.monotonic, pacer, self._client, SKIP if knows_evaluations else IGNORE)
 

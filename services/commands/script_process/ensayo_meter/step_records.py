@@ -1,6 +1,6 @@
 """Records of what a metered process did: its collectives and steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,37 @@ class CollectiveRecord:
     end_s: float | None = None
     is_gloo_fallback: bool = False
     is_extra: bool = False
-    is_waited_for: bool = False  # the script waited for it through its own handle
+    wait_begin_s: float | None = None  # the script begins to wait for it through its own handle
+    wait_share: float | None = None  # of the step's compute before this wait, by the step schedule
     is_done: Callable[[], bool] | None = None  # whether it is complete, as long as that is not recorded
 
     def row(self) -> list[Any]:
         """Return the values in the order of the columns."""
         return [getattr(self, column) for column in COLLECTIVE_COLUMNS]
+
+
+def unseen_collectives(collectives: Sequence[CollectiveRecord], step_begin_s: float) -> list[CollectiveRecord]:
+    """Return the asynchronous collectives of a step whose handle the script has not used before its update.
+
+    DDP waits for them in C++, inside of `backward()`.
+    """
+    return [
+        record
+        for record in collectives
+        if record.is_asynchronous and record.wait_begin_s is None and record.begin_s >= step_begin_s
+    ]
+
+
+def unseen_wait(collectives: Sequence[CollectiveRecord], step_begin_s: float) -> Interval | None:
+    """Return when the main thread waited for the collectives whose wait is not visible, at the begin of the update.
+
+    DDP launches its last bucket after the last gradient, and waits at once. So the wait is taken to begin with the
+    launch of the last one. It ends when all of them are complete. A collective that is still in flight at the update is
+    one that the script does not wait for.
+    """
+    unseen = unseen_collectives(collectives, step_begin_s)
+    end_s = max((record.end_s for record in unseen if record.end_s is not None), default=0.0)
+    return (unseen[-1].begin_s, end_s) if unseen and unseen[-1].begin_s < end_s else None
 
 
 @dataclass(slots=True)
@@ -42,37 +67,31 @@ class StepRecord:
     start_collectives: list[CollectiveRecord]  # of the first step: those before it
     collectives: list[CollectiveRecord]
     waits: list[Interval] = field(default_factory=list)
-    update_scheduled_s: float | None = None  # of a paced step: the declared end of its backward pass
     follows_evaluation: bool = False  # forward passes without gradient lie between the update before it and its own
 
     def exposed_s(self) -> float:
-        """Return the seconds in which the main thread waited for collectives.
-
-        It waits in synchronous collectives and for handles. DDP waits inside of `backward()`, where the wait is not
-        visible. The main thread is taken to wait for asynchronous collectives whose handle the script does not use:
-        from the launch of the last one until all of them are complete, or until the update. In a paced step, it
-        computes until the scheduled time of the update.
-        """
-        return covered_seconds(self._exposed())
+        """Return the seconds in which the main thread waited for collectives."""
+        return covered_seconds(self.waits)
 
     def hidden_s(self) -> float:
         """Return the other seconds with a collective in flight."""
-        return seconds_outside(self._in_flight(), self._exposed())
+        return seconds_outside(self._in_flight(), self.waits)
 
-    def _exposed(self) -> list[Interval]:
-        return [*self.waits, *self._unseen_wait()]
+    def wait_begins_s(self) -> list[float]:
+        """Return when the main thread begins to wait for each collective, its end at the latest.
 
-    def _unseen_wait(self) -> list[Interval]:
-        unseen = [record for record in self.collectives if self._is_unseen(record)]
-        if not unseen:
-            return []
-        last_end_s = max(record.end_s or self.update_begin_s for record in unseen)
-        begin_s = max(unseen[-1].begin_s, self.update_scheduled_s or 0.0)
-        return [(begin_s, min(last_end_s, self.update_begin_s))] if begin_s < last_end_s else []
+        Unseen waits begin with the launch of the last of their collectives.
+        """
+        unseen = unseen_collectives(self.collectives, self.begin_s)
+        begins_s = [self._wait_begin_s(record, unseen) for record in self.collectives]
+        return [min(begin_s, self.end_s) for begin_s in begins_s]
 
-    def _is_unseen(self, record: CollectiveRecord) -> bool:
-        """Return whether the script waits for a collective of the step, if it does, where the wait is not visible."""
-        return record.is_asynchronous and not record.is_waited_for and record.begin_s >= self.begin_s
+    def _wait_begin_s(self, record: CollectiveRecord, unseen: Sequence[CollectiveRecord]) -> float:
+        if not record.is_asynchronous:
+            return record.launch_s
+        if record.wait_begin_s is not None:
+            return record.wait_begin_s
+        return unseen[-1].launch_s if record in unseen else record.launch_s
 
     def _in_flight(self) -> list[Interval]:
         """Return when collectives were in flight; those of an evaluation may have begun before the step."""

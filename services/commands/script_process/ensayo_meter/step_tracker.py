@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .pacer import Pacer
-from .step_records import CollectiveRecord, StepRecord
-from .time_intervals import Interval  # noqa: TC001 - as in other modules, without a block of its own
+from .step_records import CollectiveRecord, StepRecord, unseen_wait
+from .time_intervals import Interval, seconds_outside
 
 IGNORE, RECORD, SKIP = "ignore", "record", "skip"  # what becomes of evaluations: steps may begin at their ends
 MAIN_THREAD = threading.main_thread().ident
@@ -14,6 +14,9 @@ MAIN_THREAD = threading.main_thread().ident
 
 class StepReceiver(Protocol):
     """Receiver of finished steps."""
+
+    def begin_training(self, begin_s: float) -> float | None:
+        """Take the begin of the first step; return its compute time in seconds, or None: not paced."""
 
     def receive_step(self, step: StepRecord) -> float | None:
         """Take a finished step; return the compute time of the next one in seconds, or None: not paced."""
@@ -48,7 +51,6 @@ class StepTracker:
         self._blocked_s = self._blocked_before_update_s = 0.0
         self._backward_end_s: float | None = None
         self._update_begin_s: float | None = None
-        self._update_scheduled_s: float | None = None  # of a paced step: until then, the device computes
         self._end_s = 0.0
         self._updates = 0
         self._is_evaluating = self._follows_evaluation = False
@@ -104,6 +106,7 @@ class StepTracker:
         self._collectives = self._collectives[start_count:]
         self._waits = [wait for wait in self._waits if wait[0] >= self._begin_s]
         self._blocked_s = sum(end - begin for begin, end in self._waits)
+        self._pacer.compute_s = self._receiver.begin_training(self._begin_s)
 
     # Collectives.
 
@@ -125,12 +128,12 @@ class StepTracker:
             record.is_extra = True
             return
         kind = record.operation, record.bytes, record.dtype
-        share = self._pacer.match_collective(kind, len(self._collectives))
-        if share is None:
+        shares = self._pacer.match_collective(kind, len(self._collectives))
+        if shares is None:
             record.is_extra = True
         elif self._update_begin_s is None and _is_main_thread():
-            self._pacer.pace_launch(share, step_begin_s, self._blocked_s)
-            record.begin_s = self.clock()
+            self._pacer.pace_until(shares.launch, step_begin_s, self._blocked_s)
+            record.wait_share, record.begin_s = shares.wait, self.clock()
 
     def complete(self, record: CollectiveRecord) -> None:
         """Record that a collective is complete. Any thread may call this."""
@@ -145,10 +148,22 @@ class StepTracker:
             if is_done is not None and is_done():
                 self.complete(record)
 
+    def begin_wait(self, record: CollectiveRecord) -> float:
+        """Record that the script waits for a handle from now on, after a sleep until its scheduled time.
+
+        Return the begin of the wait.
+        """
+        is_of_step = self._begin_s is not None and record.begin_s >= self._begin_s and self._update_begin_s is None
+        if record.wait_begin_s is None and record.wait_share is not None and is_of_step and _is_main_thread():
+            self._pacer.pace_until(record.wait_share, self._begin_s or 0.0, self._blocked_s)
+        begin_s = self.clock()
+        record.wait_begin_s = begin_s if record.wait_begin_s is None else record.wait_begin_s
+        return begin_s
+
     def record_wait(self, record: CollectiveRecord, wait_begin_s: float) -> None:
         """Record that the calling thread has waited for a collective until now."""
         self.complete(record)
-        record.is_waited_for = True
+        record.wait_begin_s = wait_begin_s if record.wait_begin_s is None else record.wait_begin_s
         if _is_main_thread():
             wait = record.begin_s if not record.is_asynchronous else wait_begin_s, self.clock()
             self._waits.append(wait)
@@ -184,8 +199,16 @@ class StepTracker:
             self._begin_first_step()
         if self._update_begin_s is None and self._begin_s is not None:
             self._end_evaluation()
-            self._update_scheduled_s = self._pacer.pace_update(self._begin_s, self._blocked_s)
+            self._add_unseen_wait(self._begin_s)
+            self._pacer.pace_update(self._begin_s, self._blocked_s)
             self._update_begin_s, self._blocked_before_update_s = self.clock(), self._blocked_s
+
+    def _add_unseen_wait(self, step_begin_s: float) -> None:
+        self._complete_done_collectives()
+        wait = unseen_wait(self._collectives, step_begin_s)
+        if wait is not None:
+            self._blocked_s += seconds_outside([wait], self._waits)
+            self._waits.append(wait)
 
     def end_update(self, optimiser: int) -> None:
         """Mark the end of an update; sleep until the step's end, after as many updates as the last step had."""
@@ -214,7 +237,6 @@ class StepTracker:
             self._start_collectives,
             self._collectives,
             self._waits,
-            self._update_scheduled_s,
             self._follows_evaluation,
         )
         self._number += 1
