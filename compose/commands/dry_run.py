@@ -20,7 +20,8 @@ from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
-from services.commands.launch import SCRIPT_PROCESS_FOLDER, prepare_command_folder
+from services.commands.launch import SCRIPT_PROCESS_FOLDER
+from services.commands.working_folder import prepare_command_folder
 from services.scenario.command_workload import PYTHON_NAMES, CommandWorkload
 from services.scenario.step_profile import StepProfile, StepProfileOutcome
 
@@ -139,7 +140,7 @@ def _run(workload: CommandWorkload, words: tuple[str, ...], worker_count: int, s
     with tempfile.TemporaryDirectory(prefix="ensayo-dry-run-") as folder:
         scratch = Path(folder)
         (scratch / "files").mkdir()
-        prepare_command_folder(Path(workload.folder), scratch / "files")
+        prepare_command_folder(Path(workload.folder), workload.code_folder, scratch / "files")
         place = IMAGE_SCRATCH_FOLDER if workload.image_facts else scratch
         settings = {"mode": "dry_run", "output": str(place / "result.json"), "dry_run_steps": STEPS}
         (scratch / "meter.json").write_text(json.dumps(settings))

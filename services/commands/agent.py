@@ -23,6 +23,7 @@ from services.commands.meter_server import serve_meter
 from services.commands.missing_module import advise_on_missing_module
 from services.commands.script_process.ensayo_meter.protocol import BEGIN, END, HELLO, NOTE, STEP
 from services.commands.step_log import CommandStepLog
+from services.commands.working_folder import prepare_command_folder
 from services.plan import CommandPlan, NodePlan
 from services.runtime.clock import Clock
 from services.runtime.pacing import unit_duration_factor
@@ -103,7 +104,7 @@ class CommandAgent:
         """Start the command, pass on its output, and return its exit code; a signal has a negative code."""
         files, settings_file = scratch / "files", scratch / "meter.json"
         files.mkdir()
-        launch.prepare_command_folder(Path(self.plan.workload.folder), files)
+        prepare_command_folder(Path(self.plan.workload.folder), self.plan.workload.code_folder, files)
         settings = launch.meter_settings(self.plan, scratch / "meter.sock", self.group_settings)
         settings_file.write_text(json.dumps(settings))
         words = launch.command_words(self.plan)

@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import shutil
 import signal
 import sys
 import sysconfig
@@ -19,7 +18,6 @@ from services.scenario.step_profile import StepProfile
 
 SCRIPT_PROCESS_FOLDER = Path(script_process.__path__[0])  # on the PYTHONPATH of commands
 LOOPBACK = "lo"
-MAX_COPIED_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded here: a process that has just been forked must not load libraries
 _LIBC.prctl  # noqa: B018 - resolves the function
@@ -123,20 +121,6 @@ def _step_schedule(profile: StepProfile) -> dict[str, Any]:
         "update_share": profile.update_share,
         "begins_without_gradient": profile.begins_without_gradient,
     }
-
-
-def prepare_command_folder(folder: Path, scratch_folder: Path) -> None:
-    """Fill the current folder of a command with its files, so that what it writes is private to its process.
-
-    Files of up to MAX_COPIED_BYTES are copied. Larger files and sub-folders are links: writes through a link change the
-    original, where it is writable.
-    """
-    for path in folder.iterdir():
-        target = scratch_folder / path.name
-        if path.is_file() and path.stat().st_size <= MAX_COPIED_BYTES:
-            shutil.copy(path, target)
-        else:
-            target.symlink_to(path)
 
 
 def end_with_parent() -> None:

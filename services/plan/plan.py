@@ -332,12 +332,12 @@ class CommandPlan(Plan):
 
     @property
     def code_folders(self) -> tuple[Path, ...]:
-        return () if self.workload.code is None else (Path(self.workload.code),)
+        return () if self.workload.code_folder is None else (self.workload.code_folder,)
 
     def host_folders(self, role: NodeRole) -> tuple[Path, ...]:
         if role != "worker":
             return ()
-        return (Path(self.workload.folder), *map(Path, self.workload.host_packages))
+        return (Path(self.workload.folder), *self.code_folders, *map(Path, self.workload.host_packages))
 
     @property
     def host_python(self) -> str | None:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import takewhile
+from pathlib import Path
 from string import Formatter
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -285,6 +286,11 @@ class CommandWorkload(FrozenRecord):
         if self.flops_per_sample is None:
             return None
         return SampleOperations(self.flops_per_sample, "workload.flops_per_sample")
+
+    @property
+    def code_folder(self) -> Path | None:
+        """Folder with the copies of its Python files that were made when the scenario was loaded; None without any."""
+        return None if self.code is None else Path(self.code)
 
     @property
     def missing_modules(self) -> tuple[str, ...]:
