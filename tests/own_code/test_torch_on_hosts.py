@@ -7,9 +7,9 @@ import pytest
 import yaml
 from user_code import perceptron, torch_net
 
-from compose.engines.containers import engine as engine_module
 from compose.engines.containers.compose_file import DockerHostProperties, render_compose_document
 from compose.engines.containers.engine import DockerEngine
+from compose.engines.containers.node_image import packages
 from compose.scenario_files.load import load_scenario
 from compose.scenario_files.problems import ScenarioError
 from services.cluster.addresses import DummyAddresses
@@ -17,6 +17,7 @@ from services.learning.own_code import torch_package
 from services.learning.own_code.torch_package import TorchInstallation
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
+from services.schema.errors import HostError
 
 FOLDER = "/opt/venv/lib/site-packages"
 
@@ -55,9 +56,9 @@ def test_all_containers_get_code_and_packages_read_only() -> None:
 
 def test_another_python_than_that_of_the_image_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch is compiled for one minor version of Python."""
-    monkeypatch.setattr(engine_module, "IMAGE_PYTHON", "3.1")
+    monkeypatch.setattr(packages, "IMAGE_PYTHON", "3.1")
 
-    with pytest.raises(engine_module.HostError, match=r"the node image has Python 3\.1; install them with Python 3\.1"):
+    with pytest.raises(HostError, match=r"the node image has Python 3\.1; install them with Python 3\.1"):
         DockerEngine().check_plans([plan_with_torch()])
 
 
@@ -65,7 +66,7 @@ def test_the_python_of_the_image_is_accepted(monkeypatch: pytest.MonkeyPatch) ->
     """The check has a good case, too, and models without PyTorch run with any version."""
     plan = plan_with_torch()
     DockerEngine().check_plans([plan.model_copy(update={"model": perceptron()})])
-    monkeypatch.setattr(engine_module, "IMAGE_PYTHON", "{}.{}".format(*sys.version_info))
+    monkeypatch.setattr(packages, "IMAGE_PYTHON", "{}.{}".format(*sys.version_info))
 
     DockerEngine().check_plans([plan])
 
