@@ -124,7 +124,11 @@ def test_three_ranks_train_one_model(run_trial: RunTrial, tmp_path: Path, proces
 def test_evaluations_and_averages_of_a_script_are_extra_collectives(run_trial: RunTrial, tmp_path: Path) -> None:
     """They are in no usual step, so the dry run leaves them out, and the trial counts them."""
     command = f"python evaluated_mlp.py {STEPS} 4 0.1 5"
-    workload = SCENARIO["workload"] | {"command": command, "metrics": {"accuracy": "accuracy=([0-9.]+)"}}
+    workload = SCENARIO["workload"] | {
+        "command": command,
+        "variables": {},
+        "metrics": {"accuracy": "accuracy=([0-9.]+)"},
+    }
 
     trial = run_trial("local", write_scenario(tmp_path, workload=workload), "script")
 

@@ -19,7 +19,7 @@ RunTrial: TypeAlias = Callable[..., Any]
 
 FAST = {"cluster__worker__throughput": "null"}  # as fast as this host
 UNSHAPED = {"cluster__worker__uplink": "null", "cluster__worker__downlink": "null"}
-SMALL = "[python, 'train_{script}.py', --epochs, 2, --samples, 128, --seed, '{{seed}}']"
+SMALL = "[python, 'train_{script}.py', --epochs, 2, --samples, 128, --seed, '{seed}']"
 LENET_PARAMETERS = 61_706
 
 
@@ -36,10 +36,8 @@ def test_ddp_and_fsdp2_train_the_same_model(run_trial: RunTrial, engine: str) ->
     """The scenario compares their bytes and times, which says nothing if they compute different things."""
     path = find_scenario("own-script-fsdp2")
     ddp, fsdp2 = (
-        read_metrics(run_trial(engine, path, "gloo", workload__command=SMALL.format(script=script), **settings))
-        for script, settings in (
-            (script, settings_of(engine) | {"workload__variables__script": script}) for script in ("ddp", "fsdp2")
-        )
+        read_metrics(run_trial(engine, path, "gloo", workload__command=SMALL, **settings))
+        for settings in (settings_of(engine) | {"workload__variables__script": script} for script in ("ddp", "fsdp2"))
     )
 
     assert len(ddp) == 2
