@@ -113,9 +113,9 @@ EXAMPLES = [
     Example(OneBit(), 133, squared_norm),
     Example(Sign(), 129, lambda x: squared_norm(x) - abs(x).sum() ** 2 / x.size),
     Example(Sign(scale="none"), 129, lambda x: float(np.sum((abs(x) - 1) ** 2))),
+    Example(TopK(ratio=1), 8000, lambda x: 0.0, is_exact=True),
     Example(TopK(ratio=0.1), 800, dropped(0.1)),
     Example(TopK(ratio=0.1, selection="exact"), 800, dropped(0.1)),
-    Example(TopK(ratio=1), 8000, lambda x: 0.0, is_exact=True),
     Example(
         RandomK(ratio=0.1),
         408,
