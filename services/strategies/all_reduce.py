@@ -180,6 +180,11 @@ class AllReduce(SinglePhaseStrategy):
         return AllReduceWorker(worker_context, self.vector_sum, self.overlap)
 
 
+def combine_all_reduce(collective: AnyCollective, compress: AnyGradientCompression, gather: AnyAllGather) -> AllReduce:
+    """Return the all-reduce of another strategy's parts, which have been validated there."""
+    return AllReduce().model_copy(update={"collective": collective, "compress": compress, "gather": gather})
+
+
 class AllReduceState(NamedTuple):
     """State of an all-reduce worker between steps."""
 

@@ -19,7 +19,7 @@ from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
-from services.strategies.all_reduce import AllReduce
+from services.strategies.all_reduce import AllReduce, combine_all_reduce
 from services.strategies.balance_conflicts import BALANCE_DESCRIPTION, find_balance_conflicts
 from services.strategies.base import (
     BytesPerStep,
@@ -74,8 +74,7 @@ class LocalSgd(SinglePhaseStrategy):
     @property
     def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
-        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
-        return AllReduce().model_copy(update=parts)  # the parts have been validated
+        return combine_all_reduce(self.collective, self.compress, self.gather)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)

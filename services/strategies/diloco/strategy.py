@@ -17,7 +17,7 @@ from services.compressors import AnyCompressor, IdentityCompressor
 from services.learning.layout import equal_vector_ranges
 from services.learning.optimisers import AnyOptimiser, Momentum
 from services.schema.conflicts import KeyConflict
-from services.strategies.all_reduce import AllReduce
+from services.strategies.all_reduce import AllReduce, combine_all_reduce
 from services.strategies.base import (
     BytesPerStep,
     ExchangePattern,
@@ -80,8 +80,7 @@ class DiLoCo(SinglePhaseStrategy):
     @property
     def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that sums the outer gradients of the workers."""
-        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
-        return AllReduce().model_copy(update=parts)  # the parts have been validated
+        return combine_all_reduce(self.collective, self.compress, self.gather)
 
     @property
     def _steps_between_exchanges(self) -> int:

@@ -13,7 +13,7 @@ from services.collectives import AnyCollective, NetworkAndModelSizes, Ring
 from services.collectives.all_gather import AnyAllGather, RingAllGather
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.schema.conflicts import KeyConflict
-from services.strategies.all_reduce import AllReduce
+from services.strategies.all_reduce import AllReduce, combine_all_reduce
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
 from services.strategies.local_sgd import LocalSgd
@@ -47,8 +47,7 @@ class PostLocalSgd(Strategy):
 
     @property
     def _first_phase(self) -> AllReduce:
-        parts = {"collective": self.collective, "compress": self.compress, "gather": self.gather}
-        return AllReduce().model_copy(update=parts)  # the parts have been validated
+        return combine_all_reduce(self.collective, self.compress, self.gather)
 
     @property
     def _second_phase(self) -> LocalSgd:
