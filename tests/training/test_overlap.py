@@ -192,6 +192,7 @@ def test_step_after_an_evaluation_does_not_begin_early(simulate: Simulate) -> No
     epochs = [[row["step_s"] for row in rows if row["epoch"] == epoch] for epoch in (1, 2)]
     assert epochs[1] == pytest.approx(epochs[0], rel=1e-4)
     assert epochs[1][0] > 1.05 * epochs[1][1]
+    assert sum(row["step_s"] for row in rows) == pytest.approx(trial.plan.predicted_s, rel=0.01)
 
 
 @pytest.mark.parametrize(

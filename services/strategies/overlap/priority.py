@@ -73,17 +73,19 @@ class PriorityOverlap(Overlap):
 
         After the backward pass, the parts are exchanged in their order. The next forward pass ends at
         f_l = max(f_(l-1), e_l) + t_f·(share of layer l), where e_l is the time at which the parameters of layer l are
-        there.
+        there. The step after an evaluation takes longer, since its forward pass begins with all parameters.
         """
         if not self.buckets:  # of a strategy that has not been resolved for a model
             return whole_vector
         exchange_s = _exchange_s_by_entries(self.order, predict_exchange)
         timeline = split_compute_time(whole_vector.compute_s, self.buckets)
         ends_s = list_exchange_ends_s(timeline, self.order, exchange_s)
-        step_s = end_of_next_forward_s(self.buckets, ends_s, timeline.forward_s) - timeline.forward_s
+        next_forward_end_s = end_of_next_forward_s(self.buckets, ends_s, timeline.forward_s)
+        step_s = next_forward_end_s - timeline.forward_s
         return whole_vector.model_copy(
             update={
                 "exchange_s": step_s - whole_vector.compute_s,
+                "epoch_start_delay_s": max(ends_s) + timeline.forward_s - next_forward_end_s,
                 "formula": f"t_c + exposed part of ΣT(S_j) over {len(self.order)} parts by priority, with T = "
                 + whole_vector.formula.removeprefix("t_c + "),
             }
