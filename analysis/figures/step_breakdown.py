@@ -54,7 +54,7 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
         "no mark and the bar is of all steps. At the end of each bar: share of the exchange."
     )
     if any(group.mean_hidden_communication_s for group in groups):
-        caption += f" {HIDDEN_PART.capitalize()}: a collective is in flight and the script does not wait for it."
+        caption += f" {HIDDEN_PART.capitalize()}: a collective is in flight and the worker does not wait for it."
     return CaptionedFigure("step_breakdown", title, caption, _make_step_breakdown_table(groups), figure)
 
 
