@@ -24,7 +24,7 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     """Return the headline sentences of a report: main finding, fastest strategy, causes, and reliability."""
     comparison = compare_winner_with_rival(summary)
     if comparison is None:
-        return ["No trial finished, so there is nothing to compare."]
+        return [_explain_missing_comparison(summary)]
     candidates = [
         findings.describe_main_finding(summary),
         *_make_winner_sentences(summary, comparison),
@@ -41,6 +41,13 @@ def headline_sentences(summary: RunSummary) -> list[str]:
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
     sentences.append(_run_reliability_sentence(summary))
     return [f"{capitalise_first_letter(sentence).removesuffix('.')}." for sentence in sentences if sentence]
+
+
+def _explain_missing_comparison(summary: RunSummary) -> str:
+    """Return why no two strategies can be compared: no trial finished, or none with measured steps."""
+    if any(trial.status in ("success", "missed_target") for trial in summary.trials):
+        return "No finished trial has measured steps, so there is nothing to compare."
+    return "No trial finished, so there is nothing to compare."
 
 
 def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> list[str]:

@@ -248,3 +248,11 @@ def test_samples_of_a_command_without_a_batch_are_named_steps(trial: Trials) -> 
     assert any("batch_per_worker is 1" in sentence for sentence in summary_sentences(uncounted))
     assert not any("batch_per_worker" in sentence for sentence in summary_sentences(counted))
     assert make_strategy_table(uncounted).time_heading == "s per 1,000 worker steps"
+
+
+def test_a_finished_trial_without_measured_steps_is_not_called_unfinished(trial: Trials) -> None:
+    """A training command of another framework may end well without a line that states its steps."""
+    without_steps, failed = trial("script", 2, 1.0, samples=0), trial("script", 2, 1.0, status="failed", samples=0)
+
+    assert "finished trial has measured steps" in headline_sentences(summary(without_steps))[0]
+    assert headline_sentences(summary(failed)) == ["No trial finished, so there is nothing to compare."]
