@@ -10,7 +10,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-codecs bench-commands bench-compute bench-convergence bench-fidelity bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -75,6 +75,9 @@ bench-codecs: $(if $(TORCH),$(torch_ready),$(ready)) ## measure how fast compres
 
 bench-convergence: $(ready) ## measure reference convergence points in virtual time [WORKLOADS=quickstart ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.convergence $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(ARGS)
+
+bench-diloco-bandwidth: $(ready) ## find the bandwidths for 95 % compute utilisation of a published table [ARGS='--engine docker --write "my machine"']
+	$(bin)/python -m benchmarks.diloco_bandwidth $(ARGS)
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)

@@ -3,10 +3,9 @@
 The nodes count the bytes, and the trial plan gives the expected bytes.
 """
 
-from math import ceil, floor
-
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
+from services.strategies.exchange_schedule import ExchangeSchedule
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
@@ -32,7 +31,7 @@ def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
         computing = [name for name in workers if name not in phase.new_server_names]
-        steps = dict.fromkeys(computing, 0) | _count_steps_of_exchanges(phase, plan.steps)
+        steps = dict.fromkeys(computing, 0.0) | _count_steps_of_exchanges(phase, plan.steps)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sum_bytes_sent_in_phase(count, reply_bytes, node, steps)
@@ -62,22 +61,25 @@ def _count_strategy_switch_bytes(trial: TrialLogTables, step_bytes: dict[str, fl
     }
 
 
-def _count_steps_of_exchanges(training_phase: TrainingPhase, budget_steps: int) -> dict[str, int]:
+def _count_steps_of_exchanges(training_phase: TrainingPhase, budget_steps: int) -> dict[str, float]:
     """Return the number of steps whose bytes each worker sends in a training phase.
 
-    The result is a multiple of the steps per exchange. At the end of its budget, a worker exchanges once more for the
-    steps since its last exchange, and sends as many bytes as in any exchange. Synchronous workers that stop before the
-    end of their budget of `budget_steps` steps do not.
+    The result is a multiple of the mean steps per exchange. At the end of its budget, a worker exchanges once more for
+    the steps since its last exchange, and sends as many bytes as in any exchange. Synchronous workers that stop before
+    the end of their budget of `budget_steps` steps do not.
     """
-    steps, period = training_phase.steps, training_phase.exchange_period
+    steps = training_phase.steps
+    schedule = ExchangeSchedule(training_phase.exchange_period, training_phase.exchanges_per_period)
     stops_early = training_phase.sync_or_async == "synchronous" and steps["step"].max() + 1 < budget_steps
-    round_to_exchanges = floor if stops_early else ceil
-    counts = steps.groupby("node").size().items()
-    return {str(node): round_to_exchanges(count / period) * period for node, count in counts}
+    return {
+        str(node): schedule.count_exchanges(int(count), ends_with_exchange=not stops_early)
+        * schedule.mean_steps_per_exchange
+        for node, count in steps.groupby("node").size().items()
+    }
 
 
 def _sum_bytes_sent_in_phase(
-    bytes_per_step: float, reply_bytes_per_step: float, node_name: str, step_count_by_worker: dict[str, int]
+    bytes_per_step: float, reply_bytes_per_step: float, node_name: str, step_count_by_worker: dict[str, float]
 ) -> float:
     """Return the bytes that a node sends in all steps of one training phase.
 

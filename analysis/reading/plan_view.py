@@ -62,6 +62,7 @@ class PlanAfterStrategySwitch(PlanJsonSection):
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     exchange_period: int = 1  # steps from one exchange to the next
+    exchanges_per_period: int = 1  # as in TrialPlan
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in TrialPlan
     predicted: StepTimePrediction = NO_PREDICTION
@@ -137,6 +138,7 @@ class TrialPlan(PlanJsonSection):
     is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
+    exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}

@@ -25,6 +25,7 @@ class TrainingPhase:
     sync_or_async: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
     exchange_period: int = 1  # steps from one exchange to the next
+    exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     new_server_names: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
@@ -51,6 +52,7 @@ def training_phases(trial_table: TrialLogTables) -> tuple[TrainingPhase, ...]:
         sync_or_async="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
         seconds=seconds - record.committed_s,
         exchange_period=plan.second_phase.exchange_period,
+        exchanges_per_period=plan.second_phase.exchanges_per_period,
         new_server_names=plan.second_phase.new_server_names,
     )
     return tuple(phase for phase in (first, second) if len(phase.steps))
@@ -69,4 +71,5 @@ def _make_first_training_phase(
         plan.sync_or_async,
         duration_s,
         plan.exchange_period,
+        plan.exchanges_per_period,
     )

@@ -453,7 +453,7 @@ def _messages_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, b
     A message that is sent in pieces counts once per piece. Where the transport shapes links, its pieces are smaller.
     Messages of an exchange are spread over the steps up to the next exchange.
     """
-    collective, period = training_phase.schedule, training_phase.exchange_period
+    collective, period = training_phase.schedule, training_phase.exchange_period / training_phase.exchanges_per_period
     longest_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     piece_bytes = plan.step_cost_model.round_to_whole_entries(longest_bytes)
     buckets = len(plan.gradient_buckets) if isinstance(plan, TrainingPlan) else 0

@@ -109,7 +109,8 @@ def _message_transfer_times_s(plan: Plan, phase: Plan | PostSwitchPhasePlan) -> 
     max_message_bytes = phase.schedule.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     cost_model = plan.step_cost_model
     for source, target in dict.fromkeys(flows):
-        vector_bytes = phase.bytes_per_step[source] * phase.exchange_period / flow_counts[source]
+        exchange_bytes = phase.bytes_per_step[source] * phase.exchange_period / phase.exchanges_per_period
+        vector_bytes = exchange_bytes / flow_counts[source]
         message_bytes = vector_bytes / max(1, ceil(vector_bytes / max_message_bytes))
         for link, busy_s in cost_model.busy_s_by_link([((source, target), message_bytes)]).items():
             yield busy_s, message_bytes, link

@@ -2,6 +2,7 @@
 
 identity         the vector unchanged
 fp16, bf16       16-bit floating-point numbers
+fp4              4-bit floating-point numbers with a scale per bucket
 int8             8-bit whole numbers with a scale per bucket
 qsgd, terngrad   few levels per bucket, unbiased
 one_bit, sign    one bit per entry
@@ -32,6 +33,7 @@ from services.compressors.base import (
 from services.compressors.bf16 import Bf16
 from services.compressors.dgc import Dgc
 from services.compressors.error_feedback import ErrorFeedback
+from services.compressors.fp4 import Fp4
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
 from services.compressors.int8 import Int8
@@ -76,6 +78,7 @@ __all__ = [
     "CompressorUnion",
     "Dgc",
     "ErrorFeedback",
+    "Fp4",
     "Fp16",
     "IdentityCompressor",
     "Int8",

@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from services.compressors.bf16 import Bf16
+from services.compressors.fp4 import Fp4
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
 from services.compressors.int8 import Int8
@@ -16,6 +17,6 @@ from services.compressors.terngrad import TernGrad
 from services.compressors.top_k import TopK
 
 CompressorWithoutResidual: TypeAlias = (
-    IdentityCompressor | Fp16 | Bf16 | Int8 | Qsgd | TernGrad | OneBit | Sign | TopK | RandomK
+    IdentityCompressor | Fp16 | Bf16 | Fp4 | Int8 | Qsgd | TernGrad | OneBit | Sign | TopK | RandomK
 )
 AnyCompressorWithoutResidual: TypeAlias = Annotated[CompressorWithoutResidual, Field(discriminator="kind")]

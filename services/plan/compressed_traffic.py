@@ -21,4 +21,4 @@ def compressed_traffic_ratio(
         return None
     sent = phase_strategy.sent_bytes_per_step(worker_count, parameter_count, dtype).workers
     ring = AllReduce().sent_bytes_per_step(worker_count, parameter_count, dtype).workers
-    return sum(sent) * exchange.exchange_period / sum(ring)
+    return sum(sent) * exchange.exchange_period / exchange.exchanges_per_period / sum(ring)

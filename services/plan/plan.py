@@ -51,6 +51,7 @@ class PostSwitchPhasePlan(FrozenRecord):
     optimiser: AnyOptimiser
     schedule: TransferSchedule  # of the collective; empty without one
     exchange_period: int = 1  # steps from one exchange to the next
+    exchanges_per_period: int = 1  # as in `Plan`
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
@@ -112,6 +113,7 @@ class Plan(FrozenRecord, ABC):
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     exchange_period: int = 1  # steps from one exchange to the next
+    exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers

@@ -10,6 +10,7 @@ from services.scenario.scenario import Scenario
 from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
 from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import MAX_NEGLECTED_SHARE, CostModel, StepTimePrediction
+from services.strategies.exchange_schedule import ExchangeSchedule
 from services.strategies.server_based_prediction import ServerStepTimeModel
 from services.strategies.speed_exchange import add_speed_exchange_time
 
@@ -58,7 +59,8 @@ def predict_phase(
         steps_per_evaluation: mean number of steps from one evaluation to the next.
         cluster_inapplicable_reason: why no closed form describes this cluster; empty if closed forms do.
     """
-    period = strategy.describe_worker_exchange().exchange_period
+    pattern = strategy.describe_worker_exchange()
+    period, schedule = pattern.exchange_period, ExchangeSchedule(pattern.exchange_period, pattern.exchanges_per_period)
     on_whole_batches, on_all_batches = (
         add_speed_exchange_time(
             strategy.predict_step_time(cost_model.model_copy(update={"step_compute_times": times})),
@@ -76,7 +78,7 @@ def predict_phase(
     return PhasePrediction(
         on_whole_batches.model_copy(update={"inapplicable_reason": reason}),
         on_all_batches.predict_training_s(
-            step_count, step_count / steps_per_evaluation, period, [mean for mean in mean_samples if mean]
+            step_count, step_count / steps_per_evaluation, schedule, [mean for mean in mean_samples if mean]
         ),
         reason or SHORT_RUN_REASON * (exchange_count < MIN_ASYNCHRONOUS_EXCHANGES),
         compute_times,

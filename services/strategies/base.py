@@ -241,6 +241,7 @@ class ExchangePattern:
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
+    exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     compressor: VectorCompression = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it

@@ -6,7 +6,6 @@ The cost model consists of link speeds and compute times.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
-from math import ceil
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.schema.component import FrozenRecord
 from services.strategies.compute_times import ComputeTimes
+from services.strategies.exchange_schedule import ExchangeSchedule
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
 FlowBytes: TypeAlias = tuple[Flow, float]  # a flow and its payload bytes
@@ -196,7 +196,11 @@ class StepTimePrediction(FrozenRecord):
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
     def predict_training_s(
-        self, step_count: int, evaluation_count: float, steps_per_exchange: int, mean_samples_by_worker: Sequence[float]
+        self,
+        step_count: int,
+        evaluation_count: float,
+        schedule: ExchangeSchedule,
+        mean_samples_by_worker: Sequence[float],
     ) -> float:
         """Return the predicted seconds of a whole training phase, given its number of steps.
 
@@ -205,12 +209,13 @@ class StepTimePrediction(FrozenRecord):
         Args:
             step_count: number of steps of the phase.
             evaluation_count: number of evaluations of the phase, after each of which all workers start together.
-            steps_per_exchange: steps from one exchange to the next; the last exchange may follow fewer steps.
+            schedule: steps after which workers exchange; the last exchange may follow fewer steps.
             mean_samples_by_worker: mean number of samples that a worker computes in a step, by rank.
         """
         if not self.steps_s:
-            exchange_count = ceil(step_count / steps_per_exchange)
-            seconds = step_count * self.compute_s + exchange_count * steps_per_exchange * self.exchange_s
+            exchange_count = schedule.count_exchanges(step_count, ends_with_exchange=True)
+            steps_of_exchanges = exchange_count * schedule.mean_steps_per_exchange
+            seconds = step_count * self.compute_s + steps_of_exchanges * self.exchange_s
             return (seconds + evaluation_count * self.epoch_start_delay_s + self.end_delay_s) / self.counted
         if not all(self.steps_s):
             return 0.0

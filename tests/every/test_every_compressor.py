@@ -21,6 +21,7 @@ from services.compressors import (
     CompressorSeed,
     Dgc,
     ErrorFeedback,
+    Fp4,
     Fp16,
     IdentityCompressor,
     Int8,
@@ -73,6 +74,14 @@ def qsgd_variance(bucket: int, levels: int) -> SquaredError:
     )
 
 
+def fp4_error(bucket: int) -> SquaredError:
+    """Return the bound of errors of numbers without a fraction, of which the smallest is 2⁻⁶ of the largest."""
+    return lambda x: sum(
+        float((np.minimum(abs(part), np.maximum(abs(part) / 3, abs(part).max() / 128)) ** 2).sum())
+        for part, _ in bucket_norms(x, bucket)
+    )
+
+
 def dropped(share: float) -> SquaredError:
     """Return the share of the squared norm of 20 or more entries that is lost if the others are sent."""
     return lambda x: (1 - max(1, round(share * x.size)) / x.size) * squared_norm(x)
@@ -102,6 +111,8 @@ EXAMPLES = [
     Example(IdentityCompressor(), 4000, lambda x: 0.0, is_exact=True),
     Example(Fp16(), 2000, relative_error(2.0**-11)),
     Example(Bf16(), 2000, relative_error(2.0**-8)),
+    Example(Fp4(), 504, fp4_error(1024)),
+    Example(Fp4(bucket=8), 1000, fp4_error(8)),
     Example(Int8(), 1004, steps_of_largest(1024, 127, 1), steps_of_largest(1024, 127, 1 / 2)),
     Example(Int8(bucket=16), 1252, steps_of_largest(16, 127, 1), steps_of_largest(16, 127, 1 / 2)),
     Example(Int8(rounding="nearest"), 1004, steps_of_largest(1024, 127, 0.5001)),
@@ -131,6 +142,7 @@ EXAMPLES = [
     Example(ErrorFeedback(inner=IdentityCompressor()), 4000, lambda x: 0.0, is_exact=True),
     Example(ErrorFeedback(inner=Fp16()), 2000, relative_error(2.0**-11)),
     Example(ErrorFeedback(inner=Bf16()), 2000, relative_error(2.0**-8)),
+    Example(ErrorFeedback(inner=Fp4()), 504, fp4_error(1024)),
     Example(ErrorFeedback(inner=Int8()), 1004, steps_of_largest(1024, 127, 1)),
     Example(ErrorFeedback(inner=Qsgd(levels=15, bucket=128)), 657, steps_of_norm(128, 15)),
     Example(ErrorFeedback(inner=Qsgd(norm="max")), 508, steps_of_largest(512, 7, 1)),

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
+from services.strategies.exchange_schedule import ExchangeSchedule
 
 Simulate = Callable[..., Any]
 
@@ -68,7 +72,30 @@ def test_period_of_one_with_sgd_equals_synchronous_training(simulate: Simulate) 
     np.testing.assert_allclose(trial.params, ring.params, rtol=1e-9, atol=1e-12)
 
 
-def train_without_nodes(plan: Any, period: int, fragments: int, overlap: int, weight: float) -> Any:
+@given(period=st.integers(1, 120), fragments=st.integers(1, 120))
+def test_exchanges_are_evenly_spread_and_every_fragment_is_exchanged_once_per_period(
+    period: int, fragments: int
+) -> None:
+    """Fragments need not divide the period: 36 fragments of a model may be exchanged within 100 steps."""
+    fragments = min(fragments, period)
+    schedule = ExchangeSchedule(period, fragments)
+
+    gaps = [schedule.steps_before_exchange(number) for number in range(2 * fragments)]
+
+    steps = np.cumsum(gaps)
+    assert {min(gaps), max(gaps)} <= {period // fragments, ceil(period / fragments)}
+    assert (steps[fragments:] - steps[:fragments] == period).all()
+    assert (steps <= period).sum() == fragments
+    in_round = gaps[: schedule.reduce().exchanges]
+    assert gaps == in_round * (2 * fragments // len(in_round))
+    assert sum(in_round) == schedule.reduce().period
+    for step in range(2 * period):
+        assert schedule.steps_since_exchange(step) == step - max([0, *steps[steps <= step]])
+        extra = step > 0 and step not in steps
+        assert schedule.count_exchanges(step, ends_with_exchange=True) == (steps <= step).sum() + extra
+
+
+def train_without_nodes(plan: Any, period: int, fragments: int, overlap: float, weight: float) -> Any:
     """Return the common parameters after the budget, computed by three workers in one loop, in the order of ranks."""
     data, ranks = plan.dataset.load("float64"), range(3)
     common = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
@@ -95,8 +122,8 @@ def train_without_nodes(plan: Any, period: int, fragments: int, overlap: int, we
         if waiting and step - waiting[0] >= overlap:
             apply(parts[waiting[1]], waiting[2])
             waiting = None
-        if (step + 1) % (period // fragments) == 0:
-            number = (step + 1) // (period // fragments) - 1
+        number = (step + 1) * fragments // period - 1  # exchange k follows after ⌈k·period/fragments⌉ steps
+        if step + 1 == ceil((number + 1) * period / fragments) > 0:
             part, shares = parts[number % fragments], counts[number % fragments]
             mean = sum(shares[rank] * own[rank][part] for rank in ranks) / shares.sum()
             counts[number % fragments] = 0
@@ -109,12 +136,19 @@ def train_without_nodes(plan: Any, period: int, fragments: int, overlap: int, we
 
 @pytest.mark.parametrize("batch", [12, 13])
 @pytest.mark.parametrize(
-    ("fragments", "overlap", "weight"), [(1, 0, 1.0), (1, 0, 0.5), (1, 4, 1.0), (1, 2, 0.5), (7, 0, 1.0), (7, 1, 0.25)]
+    ("fragments", "overlap", "weight"),
+    [
+        *[(1, 0, 1.0), (1, 0, 0.5), (1, 4, 1.0), (1, 2, 0.5), (7, 0, 1.0), (7, 1, 0.25)],
+        *[(1, 0.5, 1.0), (1, 3.25, 0.5), (7, 2 / 3, 1.0), (3, 0, 1.0), (4, 2 / 3, 0.5), (3, 2, 1.0)],
+    ],
 )
 def test_parameters_equal_those_of_a_computation_without_nodes(
-    simulate: Simulate, fragments: int, overlap: int, weight: float, batch: int
+    simulate: Simulate, fragments: int, overlap: float, weight: float, batch: int
 ) -> None:
-    """Outer momentum, fragments and delayed merges, with equal and with unequal shares of the samples."""
+    """Outer momentum, fragments and delayed merges, with equal and with unequal shares of the samples.
+
+    A fraction of a step delays the messages of an exchange, but not its values.
+    """
     strategy = diloco(EPOCH, fragments=fragments, overlap_steps=overlap, merge_weight=weight)
 
     trial = simulate(strategy, 3, batch=batch, epochs=3, precision="fp64")
@@ -182,7 +216,7 @@ def test_last_step_of_the_budget_ends_with_an_exchange(simulate: Simulate, kind:
     assert sent == pytest.approx(2 * 4 * trial.plan.bytes_per_step["worker-0"])
 
 
-@pytest.mark.parametrize("fragments", [1, 2, 4])
+@pytest.mark.parametrize("fragments", [1, 2, 3, 4])
 def test_bytes_sent_are_those_of_the_plan(simulate: Simulate, fragments: int) -> None:
     """Each parameter is exchanged once per period, and the most in one exchange is one fragment."""
     trial = simulate(diloco(4, fragments=fragments), 4, cluster=LINKS, epochs=4)  # 28 steps: 7 periods
@@ -218,17 +252,21 @@ def test_averaged_momentum_with_a_period_of_one_equals_synchronous_training(simu
     np.testing.assert_allclose(trial.params, simulate({"kind": "all_reduce"}, 3, **work).params, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("fragments", [1, 2])
-def test_step_without_overlap_equals_the_closed_form(simulate: Simulate, fragments: int) -> None:
-    """Compute, and the exchange of one fragment every period / fragments steps."""
-    trial = simulate(diloco(2, fragments=fragments, outer=KEEP), 4, **LARGE)
+@pytest.mark.parametrize(("period", "fragments"), [(2, 1), (2, 2), (3, 2), (4, 3)])
+def test_step_without_overlap_equals_the_closed_form(simulate: Simulate, period: int, fragments: int) -> None:
+    """Compute, and the exchange of one fragment every period / fragments steps. The run has 24 steps."""
+    trial = simulate(diloco(period, fragments=fragments, outer=KEEP), 4, **LARGE)
 
-    assert trial.plan.predicted.exchange_s == pytest.approx(exchange_s(trial.plan.vector_bytes) / 2, rel=1e-3)
+    assert trial.plan.predicted.exchange_s == pytest.approx(exchange_s(trial.plan.vector_bytes) / period, rel=1e-3)
     assert mean_step_s(trial) == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
 
 
-@pytest.mark.parametrize(("overlap", "throughput"), [(0, 200), (1, 200), (2, 200), (2, 30), (4, 30)], ids=str)
-def test_overlap_hides_the_exchange_beside_the_compute(simulate: Simulate, overlap: int, throughput: int) -> None:
+@pytest.mark.parametrize(
+    ("overlap", "throughput"),
+    [(0, 200), (1, 200), (2, 200), (2, 30), (4, 30), (0.5, 30), (2 / 3, 200), (5 / 3, 200), (3.5, 30)],
+    ids=str,
+)
+def test_overlap_hides_the_exchange_beside_the_compute(simulate: Simulate, overlap: float, throughput: int) -> None:
     """Only the part of an exchange that is longer than the compute of τ steps makes a step longer."""
     cluster = {"worker": LINKS["worker"] | {"throughput": f"{throughput}/s"}}
     strategy = diloco(4, overlap_steps=overlap, outer=KEEP)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.all_gather import AnyAllGather, RingAllGather
@@ -28,6 +28,7 @@ from services.strategies.base import (
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.diloco.worker import DiLoCoWorker
+from services.strategies.exchange_schedule import ExchangeSchedule
 from services.strategies.periodic_exchange import find_compressor_conflicts, find_period_conflicts
 
 DEFAULT_OUTER_OPTIMISER = Momentum(rate=0.7, momentum=0.9, nesterov=True)  # as in the paper of DiLoCo
@@ -40,10 +41,16 @@ class DiLoCo(SinglePhaseStrategy):
     The outer gradient is the common parameters minus the mean of the workers' parameters, weighted by samples. With an
     outer optimiser `sgd` of rate 1, the outer update equals the exchange of local_sgd apart from rounding.
 
-    With `fragments` P, the vector has P ranges that are exchanged in turn, one every `period`/P steps. With
-    `overlap_steps` τ, the exchange that starts after a step runs beside the compute of the next τ steps, and then its
-    result is merged into the worker's parameters. Evaluations use the common parameters. The last step of the budget
-    ends with an exchange of the next fragment, and waits for all exchanges.
+    With `fragments` P, the vector has P ranges that are exchanged in turn, one every `period`/P steps. If P does not
+    divide the period, the steps from one exchange to the next differ by one at most.
+
+    With `overlap_steps` τ, an exchange runs beside the compute of τ steps, and then its result is merged into the
+    worker's parameters. A fraction of a step is the end of the first of these steps: with 2/3, the exchange begins when
+    a step has done a third of its compute, which is the start of its backward pass, and is merged after this step. It
+    exchanges the parameters from before this step.
+
+    Evaluations use the common parameters. The last step of the budget ends with an exchange of the next fragment, and
+    waits for all exchanges.
     """
 
     kind: Literal["diloco"] = "diloco"
@@ -53,10 +60,12 @@ class DiLoCo(SinglePhaseStrategy):
         description="outer optimiser, which updates the common parameters; default: Nesterov momentum 0.9 at rate 0.7",
     )
     fragments: PositiveInt = Field(
-        1, description="number of ranges of the vector that are exchanged in turn (P); divides the period"
+        1, description="number of ranges of the vector that are exchanged in turn (P); at most the period"
     )
-    overlap_steps: NonNegativeInt = Field(
-        0, description="steps whose compute runs beside an exchange (τ); at most period / fragments"
+    overlap_steps: NonNegativeFloat = Field(
+        0.0,
+        description="steps whose compute runs beside an exchange (τ); at most period / fragments. 0.667: the backward "
+        "pass of one step",
     )
     merge_weight: float = Field(
         1.0,
@@ -83,9 +92,9 @@ class DiLoCo(SinglePhaseStrategy):
         return combine_all_reduce(self.collective, self.compress, self.gather)
 
     @property
-    def _steps_between_exchanges(self) -> int:
-        """Steps from one exchange to the next, which is that of the next fragment."""
-        return self.period // self.fragments
+    def _exchange_schedule(self) -> ExchangeSchedule:
+        """Steps after which fragments are exchanged."""
+        return ExchangeSchedule(self.period, self.fragments)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
@@ -94,9 +103,9 @@ class DiLoCo(SinglePhaseStrategy):
             self.kind, self.compress, averages_optimiser_state=self.average_optimiser_state
         )
         yield from self._find_fragment_conflicts(scenario_sizes)
-        longest = self._steps_between_exchanges
-        if self.overlap_steps > longest and self.period % self.fragments == 0:
-            why = f"overlap_steps {self.overlap_steps} is longer than the {longest} steps between two exchanges"
+        longest = self._exchange_schedule.min_steps_per_exchange
+        if self.overlap_steps > longest > 0:
+            why = f"overlap_steps {self.overlap_steps:g} is longer than the {longest} steps between two exchanges"
             yield KeyConflict(("overlap_steps",), f"{why} (period / fragments); use at most {longest}")
         if self.overlap_steps and self.average_optimiser_state:
             why = (
@@ -107,12 +116,9 @@ class DiLoCo(SinglePhaseStrategy):
 
     def _find_fragment_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of several fragments with the period, the model, the collective and the optimiser."""
-        if self.period % self.fragments:
-            divisors = ", ".join(str(count) for count in range(1, self.period + 1) if not self.period % count)
-            why = (
-                f"{self.fragments} fragments cannot be exchanged at equal distances in a period of {self.period} steps"
-            )
-            yield KeyConflict(("fragments",), f"{why}; use one of {divisors}")
+        if self.fragments > self.period:
+            why = f"{self.fragments} fragments cannot be exchanged in {self.period} steps, one after a step"
+            yield KeyConflict(("fragments",), f"{why}; use at most {self.period}, or a longer period")
         elif self.fragments > scenario_sizes.parameter_count:
             why = f"the model has {scenario_sizes.parameter_count} parameters, too few for {self.fragments} fragments"
             yield KeyConflict(("fragments",), f"{why}; use at most {scenario_sizes.parameter_count}")
@@ -133,11 +139,13 @@ class DiLoCo(SinglePhaseStrategy):
             network_and_model_sizes, self._fragment_cost_model(cost_model)
         )
         strategy = self.model_copy(update={"collective": resolved.collective})
-        return strategy, {kind: seconds / self._steps_between_exchanges for kind, seconds in exchange_s.items()}
+        steps_per_exchange = self._exchange_schedule.mean_steps_per_exchange
+        return strategy, {kind: seconds / steps_per_exchange for kind, seconds in exchange_s.items()}
 
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(
-            exchange_period=self._steps_between_exchanges,
+            exchange_period=self._exchange_schedule.reduce().period,
+            exchanges_per_period=self._exchange_schedule.reduce().exchanges,
             compressor=self.compress,
             includes_optimiser_state=self.average_optimiser_state,
         )
@@ -155,13 +163,15 @@ class DiLoCo(SinglePhaseStrategy):
         """Return the predicted step time of DiLoCo.
 
         The exchange time E of a fragment counts once per exchange, less the compute of `overlap_steps` steps that runs
-        beside it. Workers exchange nothing during the other steps.
+        beside it. Workers exchange nothing during the other steps. If the fragments do not divide the period, the
+        slowest worker is that of the shorter rounds.
         """
-        steps_per_exchange = self._steps_between_exchanges
+        steps_per_exchange = self._exchange_schedule.mean_steps_per_exchange
+        min_steps = self._exchange_schedule.min_steps_per_exchange
         averaging = self._averaging_strategy.predict_averaging_step_time(
-            self._fragment_cost_model(cost_model), steps_per_exchange
+            self._fragment_cost_model(cost_model), min_steps
         )
-        exchange_s = averaging.exchange_s * cost_model.vectors_per_exchange
+        exchange_s = averaging.exchange_s * cost_model.vectors_per_exchange * (min_steps / steps_per_exchange)
         overlap_s = averaging.compute_s * self.overlap_steps / steps_per_exchange
         is_hidden = exchange_s <= MAX_NEGLECTED_OVERLAP_SHARE * overlap_s
         return StepTimePrediction(
@@ -178,17 +188,18 @@ class DiLoCo(SinglePhaseStrategy):
         Nothing runs beside the exchange after the last step. The exchange before may run beside fewer steps than usual.
         `exchange_s` is the time of one exchange, and `compute_s` that of one step.
         """
-        steps_after_exchange = len(cost_model.compute_times.seconds) % self._steps_between_exchanges
+        steps_after_exchange = self._exchange_schedule.steps_since_exchange(len(cost_model.compute_times.seconds))
         usually_hidden_s = min(exchange_s, self.overlap_steps * compute_s)
         if not 0 < steps_after_exchange < self.overlap_steps:
             return usually_hidden_s
-        return 2 * usually_hidden_s - min(exchange_s, steps_after_exchange * compute_s)
+        delay_steps = ceil(self.overlap_steps) - self.overlap_steps  # from the end of a step to an exchange
+        return 2 * usually_hidden_s - min(exchange_s, (steps_after_exchange - delay_steps) * compute_s)
 
     def _format_formula(self, exchange_formula: str, vectors_per_exchange: int) -> str:
         factor = f"{vectors_per_exchange}·" if vectors_per_exchange > 1 else ""
         exposed = f"{factor}({exchange_formula})"
         if self.overlap_steps:
-            exposed = f"max(0, {exposed} - {self.overlap_steps}·t_c)"
+            exposed = f"max(0, {exposed} - {self.overlap_steps:g}·t_c)"
         if self.fragments == 1:
             return f"t_c + {exposed}/{self.period}"
         return f"t_c + {exposed}·{self.fragments}/{self.period}, S: bytes of one of {self.fragments} fragments"
@@ -206,8 +217,7 @@ class DiLoCo(SinglePhaseStrategy):
             worker_context,
             vector_sum=self._averaging_strategy.vector_sum,
             outer_optimiser=self.outer,
-            fragment_count=self.fragments,
-            steps_between_exchanges=self._steps_between_exchanges,
+            exchange_schedule=self._exchange_schedule,
             overlap_steps=self.overlap_steps,
             merge_weight=self.merge_weight,
             averages_optimiser_state=self.average_optimiser_state,

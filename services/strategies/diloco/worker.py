@@ -1,16 +1,20 @@
 """Worker algorithm of DiLoCo: local steps, exchanges of fragments, and the merge of their results."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 from services.compressors import CompressorState
 from services.learning.layout import ArrayRange, VectorRange, equal_vector_ranges
 from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.runtime.clock import Clock
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.strategies.base import Gradient, StepResult, WorkerAlgorithm
+from services.strategies.exchange_schedule import ExchangeSchedule
 from services.strategies.periodic_exchange import (
     NO_SAMPLES,
     SampleCounts,
@@ -27,7 +31,7 @@ class RunningExchange(NamedTuple):
     # Returns the outer gradient of the fragment, and the averaged vectors of the optimiser's state.
     task: "asyncio.Task[SummedVectors]"
     fragment_number: int
-    start_step: int  # step after which the exchange started
+    start_step: int  # step whose parameters are exchanged
 
 
 class FragmentState(NamedTuple):
@@ -60,9 +64,8 @@ class DiLoCoWorker(WorkerAlgorithm):
 
     vector_sum: VectorSum
     outer_optimiser: AnyOptimiser
-    fragment_count: int
-    steps_between_exchanges: int
-    overlap_steps: int  # at most `steps_between_exchanges`
+    exchange_schedule: ExchangeSchedule  # every fragment is exchanged once per period
+    overlap_steps: float  # at most the steps between two exchanges; a fraction: the end of a step's compute
     merge_weight: float  # of the common parameters; the worker's own have the rest
     averages_optimiser_state: bool
 
@@ -79,7 +82,7 @@ class DiLoCoWorker(WorkerAlgorithm):
         return FragmentState(self.outer_optimiser.init_state(params), compressor_state)
 
     def _split_into_fragments(self, vector: Vector) -> tuple[VectorRange, ...]:
-        return equal_vector_ranges(len(vector), self.fragment_count)
+        return equal_vector_ranges(len(vector), self.exchange_schedule.exchanges)
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, worker_state: DiLoCoState, step_timer: StepTimer
@@ -92,9 +95,10 @@ class DiLoCoWorker(WorkerAlgorithm):
         is_last = is_last_step(self.context, step, gradient)
         if state.running and (is_last or step - state.running.start_step >= self.overlap_steps):
             params, state = await self._merge_running_exchange(params, state, state.running, step_timer)
-        if is_last or state.local_steps == self.steps_between_exchanges:
+        if is_last or state.local_steps == self.exchange_schedule.steps_before_exchange(state.exchanges):
+            delay_s = 0.0 if is_last else self._start_delay_s(step_timer)
             with step_timer.measure_phase("exchange"):
-                state = self._start_exchange(step, params, state)
+                state = self._start_exchange(step, params, state, step_timer.clock, delay_s)
             if state.running and (is_last or not self.overlap_steps):
                 params, state = await self._merge_running_exchange(params, state, state.running, step_timer)
         return StepResult(params, state, eval_params=state.common_params)
@@ -105,13 +109,26 @@ class DiLoCoWorker(WorkerAlgorithm):
         fragments = (part._replace(samples=part.samples.add_step(gradient.samples, batch)) for part in state.fragments)
         return replace(state, fragments=tuple(fragments), local_steps=state.local_steps + 1)
 
-    def _start_exchange(self, step: int, params: Vector, state: DiLoCoState) -> DiLoCoState:
-        """Start the exchange of the next fragment as a task of its own, which runs while the worker computes."""
-        number = state.exchanges % self.fragment_count
+    def _start_delay_s(self, step_timer: StepTimer) -> float:
+        """Return the seconds of the next step's compute that do not run beside an exchange.
+
+        The next step is assumed to compute as long as this one.
+        """
+        return (ceil(self.overlap_steps) - self.overlap_steps) * step_timer.seconds.get("compute", 0.0)
+
+    def _start_exchange(
+        self, step: int, params: Vector, state: DiLoCoState, clock: Clock, delay_s: float
+    ) -> DiLoCoState:
+        """Start the exchange of the next fragment as a task of its own, which runs while the worker computes.
+
+        The messages are sent after `delay_s` seconds.
+        """
+        number = state.exchanges % self.exchange_schedule.exchanges
         part, fragment = self._split_into_fragments(params)[number], state.fragments[number]
         slots = state.optimiser_state.slots if self.averages_optimiser_state else ()
         changes = [part.view(state.common_params) - part.view(params), *(part.view(slot) for slot in slots)]
-        exchange = sum_over_workers(
+        exchange = partial(
+            sum_over_workers,
             self.context,
             self.vector_sum,
             state.exchange_number,
@@ -119,7 +136,7 @@ class DiLoCoWorker(WorkerAlgorithm):
             fragment.samples.own_share,
             fragment.compressor_state,
         )
-        running = RunningExchange(asyncio.create_task(exchange), number, step)
+        running = RunningExchange(asyncio.create_task(_run_after(clock, delay_s, exchange)), number, step)
         fragments = list(state.fragments)
         fragments[number] = fragment._replace(samples=NO_SAMPLES)
         return replace(
@@ -158,7 +175,7 @@ class DiLoCoWorker(WorkerAlgorithm):
 
     @property
     def _arrays_of_whole_vector(self) -> Sequence[ArrayRange]:
-        return self.context.updater.arrays if self.fragment_count == 1 else ()
+        return self.context.updater.arrays if self.exchange_schedule.exchanges == 1 else ()
 
     def _merge(self, own: Vector, common: Vector) -> Vector:
         """Return the worker's parameters after it has merged the common parameters into its own."""
@@ -174,6 +191,13 @@ class DiLoCoWorker(WorkerAlgorithm):
         state: DiLoCoState = step_result.state
         if state.running:
             await state.running.task
+
+
+async def _run_after(clock: Clock, delay_s: float, exchange: Callable[[], Awaitable[SummedVectors]]) -> SummedVectors:
+    """Run an exchange after a delay in seconds, and return its result."""
+    if delay_s:
+        await clock.sleep_until(clock.now() + delay_s)
+    return await exchange()
 
 
 def _replace_slots(state: OptimiserState, part: VectorRange, mean_slots: Sequence[Vector]) -> OptimiserState:

@@ -16,6 +16,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "local_sgd": {"kind": "local_sgd", "period": 5, "average_optimiser_state": True},
     "diloco": {"kind": "diloco", "period": 5},
     "streaming": {"kind": "diloco", "period": 15, "fragments": 3, "overlap_steps": 4},
+    "uneven": {"kind": "diloco", "period": 7, "fragments": 4, "overlap_steps": 0.5},
     "post_local_sgd": {"kind": "post_local_sgd", "period": 4, "when": {"kind": "at", "step": 3}},
     "to_diloco": {
         "kind": "strategy_switch",
