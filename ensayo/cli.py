@@ -132,6 +132,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     """
     from compose.scenario_files.load import find_scenario
     from ensayo.planning import plan_trials
+    from ensayo.strategy_choice_lines import strategy_choice_lines
     from ensayo.tables import (
         balance_lines,
         compressed_traffic_lines,
@@ -154,6 +155,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         *repeat_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),
+        *strategy_choice_lines(planned.plans),
         *balance_lines(planned.plans),
         *host_capacity_lines(planned.capacity_check, planned.plans),
     ):

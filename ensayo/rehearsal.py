@@ -140,7 +140,9 @@ def rehearse(
     choice = choose_engine(engine or loaded_scenario.engine)
     source = ScenarioFile(loaded_scenario, scenario_text.text, scenario_text.first_comment, command)
     observer = observer or SilentDisplay(Console())
-    return write_run_report(run_scenario(source, choice, Path(runs_folder), observer, _find_host_disturbance))
+    return write_run_report(
+        run_scenario(source, choice, Path(runs_folder), observer, _find_host_disturbance, _measure_probe_step_s)
+    )
 
 
 def _choose_declaration(scenario: ScenarioDeclaration | None, keys: Mapping[str, Any]) -> ScenarioDeclaration:
@@ -175,7 +177,9 @@ def resume(run_folder: str | Path, observer: RunObserver | None = None, command:
         run = read_interrupted_run(Path(run_folder))
         choice = EngineChoice(choose_engine(run.engine_name).engine, "that of the interrupted run")
         observer = observer or SilentDisplay(Console())
-        return write_run_report(resume_run(run, choice, command, observer, _find_host_disturbance))
+        return write_run_report(
+            resume_run(run, choice, command, observer, _find_host_disturbance, _measure_probe_step_s)
+        )
 
 
 def _find_host_disturbance(trial_folder: Path) -> str:
@@ -183,6 +187,13 @@ def _find_host_disturbance(trial_folder: Path) -> str:
     from analysis.checks.host_disturbance import find_host_disturbance
 
     return find_host_disturbance(trial_folder)
+
+
+def _measure_probe_step_s(probe_folder: Path) -> float | None:
+    """Return the typical step time of a probe in virtual seconds; None if it logged no step."""
+    from analysis.results.probe import measure_probe_step_s
+
+    return measure_probe_step_s(probe_folder)
 
 
 def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:

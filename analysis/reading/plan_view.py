@@ -15,6 +15,7 @@ from services.cluster.network import Network
 from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.collectives import TransferSchedule
 from services.plan.balance_plan import BalancePlan
+from services.plan.strategy_choice import StrategyChoice
 from services.scenario.payload import PlannedPayload
 from services.scenario.run_settings import FidelityLimits
 from services.scenario.target import QualityTarget
@@ -159,6 +160,7 @@ class TrialPlan(PlanJsonSection):
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
     schedule: TransferSchedule = TransferSchedule()  # of a collective; without rounds for other strategies
     strategy: dict[str, Any] = {}
+    strategy_choice: StrategyChoice | None = None  # of a strategy that was chosen among candidates
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events were drawn; None: no random events

@@ -24,6 +24,7 @@ from analysis.report.summary_text import summary_sentences
 from analysis.report.tables.communication_table import make_communication_table
 from analysis.report.tables.reference_table import make_reference_table
 from analysis.report.tables.regression_table import make_regression_table
+from analysis.report.tables.strategy_choice_table import make_strategy_choice_tables
 from analysis.report.tables.strategy_table import make_strategy_table
 from analysis.report.tables.training_settings import make_training_settings_table
 from analysis.results import summary
@@ -109,6 +110,7 @@ def render_report_page(
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
         strategy_table=make_strategy_table(run_summary),
+        strategy_choices=make_strategy_choice_tables(run_summary.trials),
         evaluation_note=evaluation_note(run_summary),
         regression_table=make_regression_table(run_summary),
         reference_rows=make_reference_table(run_summary),

@@ -31,6 +31,7 @@ from analysis.metrics.step_seconds import (
     step_time_statistics,
     typical_step_s,
 )
+from analysis.metrics.strategy_choice import StrategyChoiceResult, describe_strategy_choice
 from analysis.metrics.strategy_switch import StrategySwitchResult, measure_switch_times
 from analysis.metrics.target import (
     evaluation_count,
@@ -115,6 +116,7 @@ class TrialResult:
     cost_reason: str = ""  # why the cost is not known
     compute_utilisation: ComputeUtilisation = UNKNOWN_UTILISATION  # share of the step time that is not blocked
     batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
+    strategy_choice: StrategyChoiceResult | None = None  # of a strategy that was chosen among candidates
 
     @property
     def is_finished(self) -> bool:
@@ -217,6 +219,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         hidden_communication_seconds=mean_hidden_communication_s(trial),
         compute_utilisation=measure_compute_utilisation(trial),
         batch_balance=measure_batch_balance(trial),
+        strategy_choice=describe_strategy_choice(trial),
         **asdict(measure_running_costs(trial)),
     )
 

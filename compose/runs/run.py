@@ -1,11 +1,10 @@
 """Execution of a scenario: creates the run folder or continues an interrupted run, and runs the trials in order."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from compose.calibration.capacity import find_host_capacity
@@ -15,6 +14,7 @@ from compose.engines.base import TrialEngine
 from compose.host.capacity_check import CapacityCheck, check_host_can_run, make_virtual_time_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.timeout_check import check_run_timeouts
+from compose.runs.candidate_probes import CandidateProbes, ProbeMeter
 from compose.runs.clean import remove_leftovers
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.interrupted_run import InterruptedRun, lock_run_folder, record_resumption
@@ -27,9 +27,9 @@ from compose.runs.skipped_trials import (
 )
 from compose.runs.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, find_no_disturbance
 from services.cluster.addresses import DummyAddresses
-from services.plan import Plan, make_plan
+from services.plan import Plan, TrainingPlan, make_plan
 from services.plan.trial_outcome import TrialOutcome
-from services.scenario.scenario import Scenario
+from services.scenario.scenario import Scenario, TrialSpec
 from services.schema.errors import UserError
 
 
@@ -48,6 +48,7 @@ def run_scenario(
     runs_folder: Path,
     run_observer: RunObserver,
     find_host_disturbance: HostDisturbanceFinder = find_no_disturbance,
+    measure_probe_step_s: ProbeMeter | None = None,
 ) -> FinishedRun:
     """Run all trials of a scenario and write them to a new run folder.
 
@@ -59,6 +60,7 @@ def run_scenario(
         runs_folder: folder of all runs.
         run_observer: is called as the run proceeds.
         find_host_disturbance: decides whether a trial is repeated; by default no trial is.
+        measure_probe_step_s: reads the step time of a probe from its folder; None: no probe runs.
 
     Raises:
         UserError: this host can't carry the scenario or any trial, or the run folder can't be created; no trial was
@@ -72,10 +74,8 @@ def run_scenario(
         create_runs_folder(runs_folder)  # before the engine is prepared, which can take minutes
         engine.prepare(run_observer)
         run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-        plan_trials = partial(
-            make_trial_plans, scenario, scenario_file.question, engine, capacity_check, run_name=run_name
-        )
-        all_plans = plan_trials()
+        planner = TrialPlanner(scenario, scenario_file.question, engine, capacity_check, run_name)
+        all_plans = planner.plan_trials()
         engine.check_plans(all_plans)
         skipped_trials = find_skipped_trials(scenario, all_plans, engine)
         plans = without_skipped_trials(all_plans, skipped_trials)
@@ -83,7 +83,7 @@ def run_scenario(
             folder = create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans, skipped_trials)
         for sentence in describe_skipped_trials(skipped_trials):
             run_observer.engine_preparation_started(sentence)
-        trials = TrialSequence(folder, engine, scenario.attempts, plan_trials, run_observer, find_host_disturbance)
+        trials = _make_trial_sequence(planner, folder, run_observer, find_host_disturbance, measure_probe_step_s)
         with lock_run_folder(folder):
             run_observer.run_started(scenario, engine.name, engine_choice.reason, plans, folder)
             return _finish_run(trials, {}, plans)
@@ -95,6 +95,7 @@ def resume_run(
     command: str,
     run_observer: RunObserver,
     find_host_disturbance: HostDisturbanceFinder = find_no_disturbance,
+    measure_probe_step_s: ProbeMeter | None = None,
 ) -> FinishedRun:
     """Run those trials of an interrupted run that have not ended.
 
@@ -106,6 +107,7 @@ def resume_run(
         command: command line, for the manifest.
         run_observer: is called as the run proceeds.
         find_host_disturbance: decides whether a trial is repeated; by default no trial is.
+        measure_probe_step_s: reads the step time of a probe from its folder; None: no probe runs.
 
     Raises:
         UserError: this version of Ensayo plans other trials.
@@ -116,10 +118,8 @@ def resume_run(
     with raise_on_first_stop_signal(), closing(engine):
         remove_leftovers(run.run_name)
         engine.prepare(run_observer)
-        plan_trials = partial(
-            make_trial_plans, scenario, run.question, engine, run.capacity_check, run_name=run.run_name
-        )
-        plans = without_skipped_trials(plan_trials(), run.skipped_trials)
+        planner = TrialPlanner(scenario, run.question, engine, run.capacity_check, run.run_name)
+        plans = without_skipped_trials(planner.plan_trials(), run.skipped_trials)
         check_commands(plans)
         if tuple(plan.trial for plan in plans) != run.trial_names:
             raise UserError(
@@ -127,7 +127,7 @@ def resume_run(
                 "continue the run with that version, or start a new run"
             )
         record_resumption(run.folder, command)
-        trials = TrialSequence(run.folder, engine, scenario.attempts, plan_trials, run_observer, find_host_disturbance)
+        trials = _make_trial_sequence(planner, run.folder, run_observer, find_host_disturbance, measure_probe_step_s)
         remaining_plans = tuple(plan for plan in plans if plan.trial not in run.outcomes)
         run_observer.run_started(scenario, engine.name, engine_choice.reason, remaining_plans, run.folder)
         return _finish_run(trials, run.outcomes, remaining_plans)
@@ -159,25 +159,77 @@ def check_host_capacity(scenario: Scenario, engine: TrialEngine) -> CapacityChec
         if any(trial.scenario.workload.kind == "command" for trial in scenario.trials()):
             raise UserError("a command runs in real processes; use --engine docker or --engine local")
         return make_virtual_time_check()
-    all_plans = [make_plan(trial, "admission", engine.name, DummyAddresses()) for trial in scenario.trials()]
+    all_plans = [plan for trial in scenario.trials() for plan in _plan_for_admission(trial, engine)]
     plans = without_skipped_trials(all_plans, find_trials_without_packages(scenario, all_plans))
     check_commands(plans)
     check_run_timeouts(plans)
     return check_host_can_run(scenario, plans, find_host_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
-def make_trial_plans(
-    scenario: Scenario, question: str, engine: TrialEngine, capacity_check: CapacityCheck, run_name: str
-) -> tuple[Plan, ...]:
-    """Make one plan for each trial of a run.
+def _plan_for_admission(trial: TrialSpec, engine: TrialEngine) -> Iterator[Plan]:
+    """Yield the plan of a trial, and the plans under the other candidates of its strategy that are probed."""
+    plan = make_plan(trial, "admission", engine.name, DummyAddresses())
+    yield plan
+    for number in plan.strategy_choice.numbers_to_probe if plan.strategy_choice else ():
+        candidate = trial.strategy.list_candidates()[number]
+        yield make_plan(trial.with_strategy(candidate), "admission", engine.name, DummyAddresses())
 
-    All trials use the same addresses, since they run one after the other.
-    """
-    trials = scenario.trials()
-    count = max(1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials)
-    addressing = engine.choose_addresses(run_name, count)
-    dilation, alpha_s = capacity_check.dilation, capacity_check.calibrated_alpha_s
-    return tuple(
-        make_plan(trial, run_name, engine.name, addressing, question, dilation=dilation, alpha_s=alpha_s)
-        for trial in trials
+
+@dataclass(frozen=True)
+class TrialPlanner:
+    """Planner of the trials of one run, on an engine and this host."""
+
+    scenario: Scenario
+    question: str  # of the scenario
+    engine: TrialEngine
+    capacity_check: CapacityCheck
+    run_name: str
+
+    def plan_trials(self) -> tuple[Plan, ...]:
+        """Make one plan for each trial of the run.
+
+        All trials use the same addresses, since they run one after the other.
+        """
+        return self._make_plans(self.scenario.trials())
+
+    def plan_candidate(self, trial_name: str, candidate_number: int) -> TrainingPlan:
+        """Make the plan of a trial under one of the candidates among which its strategy is chosen."""
+        trial = next(trial for trial in self.scenario.trials() if trial.id == trial_name)
+        candidate = trial.strategy.list_candidates()[candidate_number]
+        [plan] = self._make_plans((trial.with_strategy(candidate),))
+        if not isinstance(plan, TrainingPlan):
+            raise TypeError(f"trial {trial_name} runs a command, whose strategy is not chosen among candidates")
+        return plan
+
+    def _make_plans(self, trials: tuple[TrialSpec, ...]) -> tuple[Plan, ...]:
+        node_counts = (
+            1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials
+        )
+        addressing = self.engine.choose_addresses(self.run_name, max(node_counts))
+        dilation, alpha_s = self.capacity_check.dilation, self.capacity_check.calibrated_alpha_s
+        return tuple(
+            make_plan(
+                trial, self.run_name, self.engine.name, addressing, self.question, dilation=dilation, alpha_s=alpha_s
+            )
+            for trial in trials
+        )
+
+
+def _make_trial_sequence(
+    planner: TrialPlanner,
+    run_folder: Path,
+    run_observer: RunObserver,
+    find_host_disturbance: HostDisturbanceFinder,
+    measure_probe_step_s: ProbeMeter | None,
+) -> TrialSequence:
+    """Return the sequence that runs the planned trials in a run folder."""
+    probes = CandidateProbes(run_folder, planner.engine, planner.plan_candidate, measure_probe_step_s, run_observer)
+    return TrialSequence(
+        run_folder,
+        planner.engine,
+        planner.scenario.attempts,
+        planner.plan_trials,
+        run_observer,
+        find_host_disturbance,
+        probes,
     )

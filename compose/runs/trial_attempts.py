@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
+from compose.runs.candidate_probes import CandidateProbes
 from compose.runs.run_folder import ATTEMPTS_FOLDER, count_disturbed_attempts, explain_write_errors
 from compose.runs.supervisor import failure_reason
 from services.plan import Plan
@@ -74,6 +75,7 @@ class TrialSequence:
     plan_trials: Callable[[], tuple[Plan, ...]]  # plans all trials of the run with addresses that are free now
     observer: RunObserver
     find_host_disturbance: HostDisturbanceFinder
+    probes: CandidateProbes
 
     def run_trials(self, plans: Sequence[Plan]) -> Iterator[TrialOutcome]:
         """Run one trial per plan, and yield the outcome of the last attempt at each.
@@ -85,9 +87,10 @@ class TrialSequence:
         for trial_number, trial in enumerate([*plan_by_trial], start=1):
             start_time = time.monotonic()
             self.observer.trial_started(plan_by_trial[trial], trial_number, len(plans))
+            plan_by_trial[trial] = self.probes.plan_chosen_strategy(plan_by_trial[trial])
             for outcome in self._run_attempts(trial, plan_by_trial):
                 if outcome.kept:  # networks whose addresses are not free
-                    plan_by_trial |= self._plan_with_new_addresses(outcome.kept)
+                    plan_by_trial |= self._plan_with_new_addresses(outcome.kept, plan_by_trial[trial])
             self.observer.trial_ended(plan_by_trial[trial], outcome.status, time.monotonic() - start_time)
             yield outcome
 
@@ -146,13 +149,17 @@ class TrialSequence:
             path = self.run_folder / "trials" / outcome.trial / "status.json"
             path.write_text(outcome.model_dump_json(indent=1))
 
-    def _plan_with_new_addresses(self, kept_networks: Sequence[str]) -> dict[str, Plan]:
-        """Return new plans of all trials by name, with addresses that do not belong to networks that were kept."""
+    def _plan_with_new_addresses(self, kept_networks: Sequence[str], current_plan: Plan) -> dict[str, Plan]:
+        """Return new plans of all trials by name, with addresses that do not belong to networks that were kept.
+
+        The trial of `current_plan` keeps its chosen strategy.
+        """
         self.observer.engine_preparation_started(
             f"new addresses, because Docker could not remove the networks {', '.join(kept_networks)}; restart Docker "
             "to remove them"
         )
-        return {plan.trial: plan for plan in self.plan_trials()}
+        new_plans = {plan.trial: plan for plan in self.plan_trials()}
+        return new_plans | {current_plan.trial: self.probes.replan(current_plan, new_plans[current_plan.trial])}
 
 
 def _set_earlier_attempt_aside(trial_folder: Path) -> None:

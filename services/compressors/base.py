@@ -24,6 +24,12 @@ ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, numbe
 # low_rank       factors of matrices are summed, one factor after the other
 Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather", "low_rank"]
 ArrayShape: TypeAlias = tuple[int, ...]
+# How close sums of compressed vectors are to sums of the vectors, the closest first:
+# exact      they are equal
+# rounded    every value is rounded to 16 bits
+# lossy      errors are smaller than the vector and have a mean of zero, or the next vectors correct them
+# unguarded  none of these
+SumQuality: TypeAlias = Literal["exact", "rounded", "lossy", "unguarded"]
 
 
 class CompressorSeed(NamedTuple):
@@ -67,6 +73,14 @@ class VectorCompression(ScenarioComponent):
     def keeps_residual(self) -> bool:
         """Whether what has not been sent of a vector is added to the next vectors."""
         return False
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        """How close sums of compressed vectors are to sums of the vectors.
+
+        By default, lossy if what is not sent of a vector is added to the next vectors, otherwise unguarded.
+        """
+        return "lossy" if self.keeps_residual else "unguarded"
 
     @property
     def applies_momentum(self) -> bool:

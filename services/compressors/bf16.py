@@ -2,7 +2,14 @@
 
 from typing import Literal
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    SumQuality,
+)
 from services.compressors.encoding.blocks import list_blocks
 from services.schema.arrays import Vector, array_namespace, without_divergence_warnings
 
@@ -21,6 +28,10 @@ class Bf16(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "partial_sums"
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        return "rounded"
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""

@@ -2,7 +2,14 @@
 
 from typing import Literal
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    SumQuality,
+)
 from services.schema.arrays import Vector, without_divergence_warnings
 
 
@@ -19,6 +26,10 @@ class Fp16(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "partial_sums"
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        return "rounded"
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""

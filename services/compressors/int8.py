@@ -4,7 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    SumQuality,
+)
 from services.compressors.encoding.blocks import MAX_BUCKET, count_buckets
 from services.compressors.encoding.levels import MAX_LEVEL, find_largest_magnitudes, iterate_levels, multiply_rows
 from services.compressors.encoding.randomness import VectorRandomness
@@ -29,6 +36,10 @@ class Int8(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        return "lossy"
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness | None:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed) if self.rounding == "stochastic" else None

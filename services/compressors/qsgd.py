@@ -5,7 +5,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    SumQuality,
+)
 from services.compressors.encoding.blocks import MAX_BUCKET
 from services.compressors.encoding.levels import (
     MAX_LEVEL,
@@ -40,6 +47,10 @@ class Qsgd(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        return "lossy" if self.explain_growing_residual() is None else "unguarded"
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)

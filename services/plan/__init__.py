@@ -4,9 +4,11 @@ The plan also contains the expected numbers of bytes. `make_plan` returns the `P
 `CommandPlan`. It contains all decisions that are possible before a trial starts; later code only reads them.
 """
 
+from services.plan.candidate_plans import make_probe_plan
 from services.plan.make_plan import make_plan
 from services.plan.node_plan import COORDINATOR, NodePlan, NodeRole
 from services.plan.plan import CommandPlan, Plan, PostSwitchPhasePlan, TrainingPlan, decode_plan
+from services.plan.strategy_choice import StrategyChoice
 from services.plan.training_plan import random_event_horizon_s
 
 __all__ = [
@@ -16,8 +18,10 @@ __all__ = [
     "NodeRole",
     "Plan",
     "PostSwitchPhasePlan",
+    "StrategyChoice",
     "TrainingPlan",
     "decode_plan",
     "make_plan",
+    "make_probe_plan",
     "random_event_horizon_s",
 ]

@@ -29,6 +29,7 @@ from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.plan.balance_plan import BalancePlan
 from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
+from services.plan.strategy_choice import StrategyChoice
 from services.scenario.command_workload import CommandWorkload
 from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import PlannedPayload
@@ -129,6 +130,7 @@ class Plan(FrozenRecord, ABC):
     saturation_workers: float | None = None
     # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.
     exchange_s_by_choice: dict[str, float] = Field({})
+    strategy_choice: StrategyChoice | None = None  # of a strategy that was chosen among candidates
     second_phase: PostSwitchPhasePlan | None = None  # of a strategy that switches
     balance: BalancePlan | None = None  # of a strategy with unequal shares
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration

@@ -1,6 +1,7 @@
 """Planning of a trial that trains a model: all decisions that are possible before the trial starts."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from services.learning.data_order import DataOrder
 from services.learning.layout import ParameterLayout
 from services.learning.optimisers import AnyOptimiser
 from services.plan.balance_plan import plan_balance, plan_initial_shares
+from services.plan.candidate_plans import plan_best_candidate
 from services.plan.compressed_traffic import compressed_traffic_ratio
 from services.plan.cost import (
     DTYPE_BY_PRECISION,
@@ -55,7 +57,8 @@ def make_training_plan(
 ) -> TrainingPlan:
     """Return the plan of one trial that trains a model.
 
-    The same arguments give the same plan.
+    The same arguments give the same plan. A strategy `auto` is replaced by the candidate with the least predicted step
+    time.
 
     Args:
         trial: the trial of a scenario.
@@ -65,6 +68,33 @@ def make_training_plan(
         question: research question that the scenario states, shown in the report.
         dilation: factor by which virtual time is slower than real time, for a scenario with `dilation: auto`.
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
+    """
+    plan_trial = partial(
+        _plan_declared_strategy,
+        run_id=run_id,
+        engine=engine,
+        address_allocator=address_allocator,
+        question=question,
+        dilation=dilation,
+        alpha_s=alpha_s,
+    )
+    if trial.strategy.kind == "auto":
+        return plan_best_candidate(trial, trial.strategy, plan_trial)
+    return plan_trial(trial)
+
+
+def _plan_declared_strategy(
+    trial: TrialSpec,
+    run_id: str,
+    engine: EngineName,
+    address_allocator: AddressAllocator,
+    question: str,
+    dilation: float,
+    alpha_s: float,
+) -> TrainingPlan:
+    """Return the plan of one trial whose strategy is not chosen among candidates.
+
+    The arguments are those of `make_training_plan`.
     """
     scenario, workload, workers = trial.scenario, trial.scenario.training_workload, trial.scenario.cluster.workers
     task, _ = learning_task_of(workload.dataset)

@@ -31,7 +31,7 @@ from services.schema.limits import (
     MAX_ATTEMPTS,
     MAX_DILATION,
 )
-from services.strategies import AnyStrategy
+from services.strategies import AnyStrategy, Strategy
 
 LABEL_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 Label: TypeAlias = Annotated[str, Field(pattern=LABEL_PATTERN)]
@@ -269,6 +269,22 @@ class TrialSpec(FrozenRecord):
     seed: int
     labels: dict[str, str | int | float]  # name of an axis -> value, and always "workers"
     baseline: bool
+
+    def with_strategy(self, strategy: Strategy) -> "TrialSpec":
+        """Return this trial under another strategy, without the nodes and events that the strategy does not use.
+
+        The strategy must be possible in the scenario of the trial.
+        """
+        workers, servers = self.scenario.cluster.workers, strategy.training_phases().server_count
+        events = restrict_events_to_nodes(self.scenario.events, cluster_node_names(workers, servers))
+        scenario = self.scenario.model_copy(
+            update={
+                "strategies": {self.label: strategy},
+                "cluster": self.scenario.cluster.restrict_to_cluster_size(workers, servers),
+                "events": events,
+            }
+        )
+        return self.model_copy(update={"strategy": strategy, "scenario": scenario})
 
     @classmethod
     def from_single_trial_scenario(cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario) -> Self:

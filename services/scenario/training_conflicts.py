@@ -9,7 +9,7 @@ from services.scenario.learning_task import learning_task_of
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.limits import MAX_PARAMETERS, MAX_STEPS
 from services.schema.units import Duration, Operations
-from services.strategies import ScenarioSizes
+from services.strategies import ScenarioSizes, Strategy
 
 if TYPE_CHECKING:
     from services.scenario.scenario import Scenario
@@ -53,6 +53,7 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             f"least {workers}, or fewer workers"
         )
         yield KeyConflict(("workload", "batch"), message)
+    yield from _find_impossible_choices(scenario)
     yield from _find_double_momentum_conflicts(scenario)
     yield from _find_evaluation_frequency_conflicts(scenario)
     yield from _find_promoted_worker_conflicts(scenario)
@@ -64,6 +65,32 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_memory_conflicts(scenario)
     yield from _find_micro_batch_conflicts(scenario)
     yield from _find_payload_conflicts(scenario)
+
+
+def explain_impossible_candidate(scenario: "Scenario", label: str, candidate: Strategy) -> str:
+    """Return why a scenario without a sweep cannot use a candidate of the strategy `label`; empty if it can.
+
+    Conflicts between other keys, which do not depend on the candidate, do not count.
+    """
+    with_candidate = scenario.model_copy(update={"strategies": {label: candidate}})
+    conflicts = (each for each in find_unswept_conflicts(with_candidate) if each.key_path[0] == "strategies")
+    conflict = next(conflicts, None)
+    return conflict.message if conflict else ""
+
+
+def _find_impossible_choices(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every strategy that chooses among candidates, of which none is possible."""
+    for label, strategy in scenario.strategies.items():
+        candidates, reasons = strategy.list_candidates(), list[str]()
+        for candidate in candidates:
+            if not (reason := explain_impossible_candidate(scenario, label, candidate)):
+                break
+            reasons.append(f"{candidate.kind}: {reason}")
+        if reasons and len(reasons) == len(candidates):
+            message = (
+                f"no candidate is possible ({' | '.join(dict.fromkeys(reasons))}); add a candidate that is possible"
+            )
+            yield KeyConflict(("strategies", label), message)
 
 
 def _find_double_momentum_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

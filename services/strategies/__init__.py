@@ -4,6 +4,7 @@
 `LocalSgd` and `DiLoCo` have no servers; workers of the last two exchange every few steps (`periodic_exchange`).
 `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their workers use `push_pull`.
 `switching` has the strategies with two training phases. `CommandStrategy` is for training commands of the user.
+`auto` has the strategy that a plan chooses among candidates.
 `AnyStrategy` is the registry: the kinds that a scenario may name.
 """
 
@@ -12,6 +13,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from services.strategies.all_reduce import AllReduce
+from services.strategies.auto import AnyCandidate, AutoStrategy
 from services.strategies.base import (
     Gradient,
     PhasesAndSwitch,
@@ -35,11 +37,14 @@ from services.strategies.switching.sync_switch import SyncSwitch
 TrainingStrategy: TypeAlias = (
     SingleWorker | AllReduce | LocalSgd | DiLoCo | ParameterServer | Easgd | StrategySwitch | SyncSwitch | PostLocalSgd
 )
-AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy, Field(discriminator="kind")]
+# A plan never has the strategy `auto`, but the one that it chooses.
+AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy | AutoStrategy, Field(discriminator="kind")]
 
 __all__ = [
     "AllReduce",
+    "AnyCandidate",
     "AnyStrategy",
+    "AutoStrategy",
     "CommandStrategy",
     "DiLoCo",
     "Easgd",

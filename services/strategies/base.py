@@ -226,6 +226,10 @@ class Strategy(ScenarioComponent, ABC):
         """
         return self, {}
 
+    def list_candidates(self) -> "tuple[SinglePhaseStrategy, ...]":
+        """Return the strategies among which the plan of a trial chooses; empty if this strategy is planned itself."""
+        return ()
+
     @abstractmethod
     def training_phases(self) -> PhasesAndSwitch:
         """Return the training phases of this strategy."""

@@ -25,6 +25,7 @@ from services.learning.schedules import AnySchedule
 from services.plan import make_plan
 from services.scenario.workload import Workload
 from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
+from services.strategies.auto import AutoStrategy
 from services.strategies.vector_sums import AnyGradientCompression
 
 BASE = """
@@ -90,6 +91,36 @@ def test_the_example_of_the_compression_page_makes_a_plan(pytestconfig: pytest.C
 
     pushed = [plan.bytes_per_step["worker-0"] for plan in plans]
     assert pushed == sorted(set(pushed), reverse=True)
+
+
+def test_the_page_of_automatic_strategies_has_all_keys_with_their_defaults(pytestconfig: pytest.Config) -> None:
+    """A user decides by this table whether a default suits."""
+    page = (pytestconfig.rootpath / "docs" / "auto.md").read_text()
+    fields = {name: field for name, field in AutoStrategy.model_fields.items() if name != "kind"}
+
+    for name, field in fields.items():
+        default = {None: "a default list", "exact": "`exact`"}.get(field.default, str(field.default))
+        assert f"| `{name}` | {default} |" in page, name
+
+
+def test_the_example_of_the_page_of_automatic_strategies_makes_plans(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    """A user who copies the example must get no error; a weaker guard never predicts a longer step."""
+    page = (pytestconfig.rootpath / "docs" / "auto.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    link = {"uplink": "100mbit", "downlink": "100mbit"}
+    cluster = {"cluster": {"workers": 4, "worker": {"throughput": "1000/s", **link}, "server": link}}
+    workload = {"workload": parse_yaml(BASE, "base").data["workload"] | {"model": {"kind": "mlp", "hidden": [64]}}}
+    document = parse_yaml(BASE, "base").data | workload | cluster | {"baseline": False} | yaml.safe_load(example)
+    file = tmp_path / "documented.yaml"
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    plans = [make_plan(trial, "run", "docker", DummyAddresses()) for trial in load_scenario(file).trials()]
+
+    assert [plan.label for plan in plans] == ["exact", "rounded", "lossy", "listed"]
+    steps = [plan.predicted.step_s for plan in plans[:3]]
+    assert steps == sorted(steps, reverse=True)
 
 
 def test_the_optimisation_page_has_a_row_for_every_optimiser_and_schedule(pytestconfig: pytest.Config) -> None:

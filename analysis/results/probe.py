@@ -1,0 +1,17 @@
+"""Measured step time of a probe: a short training of one candidate before a trial."""
+
+from pathlib import Path
+
+from analysis.metrics.step_seconds import typical_step_s
+from analysis.reading.damage import FileProblem, read_trial_or_damage
+from analysis.reading.run_folder import TrialFolder
+from analysis.reading.run_table import read_trial_tables
+
+
+def measure_probe_step_s(probe_path: Path) -> float | None:
+    """Return the typical step time of the probe in a folder, in virtual seconds.
+
+    Return None if its files are damaged, or if it logged no step.
+    """
+    probe = read_trial_or_damage(TrialFolder(probe_path), read_trial_tables)
+    return None if isinstance(probe, FileProblem) else typical_step_s(probe)

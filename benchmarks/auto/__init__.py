@@ -1,0 +1,1 @@
+"""Benchmark of strategy `auto`: the chosen strategy against the best fixed one (`make bench-auto`)."""

@@ -1,0 +1,72 @@
+"""Plans of a trial whose strategy is chosen among candidates: of each candidate, and of their probes."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from services.plan.plan import TrainingPlan
+from services.plan.strategy_choice import CandidateRecord, StrategyChoice
+from services.scenario.scenario import TrialSpec
+from services.scenario.training_conflicts import explain_impossible_candidate
+from services.strategies import AnyCandidate, AutoStrategy
+from services.strategies.auto import candidate_quality, describe_candidate
+
+PlanTrial: TypeAlias = Callable[[TrialSpec], TrainingPlan]  # plans a trial whose strategy is not `auto`
+
+
+def plan_best_candidate(trial: TrialSpec, auto: AutoStrategy, plan_trial: PlanTrial) -> TrainingPlan:
+    """Return the plan of a trial under the candidate with the least predicted step time, with the choice.
+
+    At least one candidate must be possible in the scenario of the trial.
+    """
+    candidates, plans = auto.list_candidates(), dict[int, TrainingPlan]()
+    records = []
+    for number, candidate in enumerate(candidates):
+        reason = explain_impossible_candidate(trial.scenario, trial.label, candidate)
+        if not reason:
+            plans[number] = plan_trial(trial.with_strategy(candidate))
+        records.append(_make_record(candidate, reason, plans.get(number)))
+    choice = StrategyChoice.by_prediction(auto.quality, auto.probes, auto.probe_steps, auto.margin, tuple(records))
+    return plans[choice.chosen].model_copy(update={"strategy_choice": choice})
+
+
+def _make_record(candidate: AnyCandidate, impossible_reason: str, plan: TrainingPlan | None) -> CandidateRecord:
+    return CandidateRecord(
+        name=describe_candidate(candidate),
+        strategy=candidate,
+        quality=candidate_quality(candidate),
+        impossible_reason=impossible_reason,
+        predicted_step_s=plan.predicted_s / plan.steps if plan else None,
+        estimate_reason=plan.training_inapplicable_reason if plan else "",
+        exchange_period=candidate.describe_worker_exchange().exchange_period,
+    )
+
+
+def make_probe_plan(candidate_plan: TrainingPlan, probe_name: str, step_count: int) -> TrainingPlan:
+    """Return the plan of a probe: a few steps of a trial under a candidate, without events and without a target.
+
+    Model, data, batch, cluster and links are those of the trial. All steps train whole batches, so that probes with
+    different numbers of steps can be compared.
+
+    Args:
+        candidate_plan: plan of the trial under the candidate.
+        probe_name: name of the probe's folder, used as the name of its trial.
+        step_count: least number of training steps; the probe trains whole epochs if they are shorter.
+    """
+    whole_batches = max(1, candidate_plan.train_samples // candidate_plan.batch)
+    steps_per_epoch = min(step_count, whole_batches)
+    epochs = -(-step_count // steps_per_epoch)
+    samples = min(steps_per_epoch * candidate_plan.batch, candidate_plan.train_samples)
+    return candidate_plan.model_copy(
+        update={
+            "trial": probe_name,
+            "epochs": epochs,
+            "train_samples": samples,
+            "steps_per_epoch": steps_per_epoch,
+            "steps": epochs * steps_per_epoch,
+            "evaluate_every": epochs * samples,
+            "target": None,
+            "stop_at_target": False,
+            "events": (),
+            "horizon_s": None,
+        }
+    )
