@@ -199,6 +199,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "sums_per_exchange": traits.sums_per_exchange,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
+        "evaluation_bytes": _evaluation_bytes_by_worker(first, cost_model),
         "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),
     }
 
@@ -345,6 +346,12 @@ def _sent_bytes_per_step(
     """Return the payload bytes that each node sends per step of a training phase, in all vectors of its exchanges."""
     sent = phase.sent_bytes_per_step(len(cost_model.workers), cost_model.entries, cost_model.dtype)
     return sent.multiply(phase.describe_worker_exchange().count_vectors(worker_optimiser))
+
+
+def _evaluation_bytes_by_worker(phase: SinglePhaseStrategy, cost_model: CostModel) -> dict[str, float]:
+    """Return the payload bytes that each worker sends before an evaluation; empty if the strategy exchanges nothing."""
+    sent = phase.sent_bytes_per_evaluation(len(cost_model.workers), cost_model.entries, cost_model.dtype)
+    return _sent_bytes_by_node(sent, 0, cost_model.payload_scale) if any(sent.workers) else {}
 
 
 def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: PostSwitchPhasePlan | None) -> float:

@@ -158,6 +158,7 @@ class StepTimePrediction(FrozenRecord):
     inapplicable_reason: str = ""  # why the formula does not describe the step; empty: it does
     epoch_start_delay_s: float = 0.0  # by which the first exchange after an evaluation ends later than the others
     end_delay_s: float = 0.0  # by which the exchanges at the end of the budget take longer than the others
+    evaluation_exchange_s: float = 0.0  # of the exchange that averages the parameters before an evaluation
 
     @property
     def step_s(self) -> float:
@@ -211,7 +212,8 @@ class StepTimePrediction(FrozenRecord):
         if not self.steps_s:
             exchange_count = ceil(step_count / steps_per_exchange)
             seconds = step_count * self.compute_s + exchange_count * steps_per_exchange * self.exchange_s
-            return (seconds + evaluation_count * self.epoch_start_delay_s + self.end_delay_s) / self.counted
+            evaluations_s = evaluation_count * (self.epoch_start_delay_s + self.evaluation_exchange_s)
+            return (seconds + evaluations_s + self.end_delay_s) / self.counted
         if not all(self.steps_s):
             return 0.0
         rates = (samples / step_s for samples, step_s in zip(mean_samples_by_worker, self.steps_s, strict=True))
