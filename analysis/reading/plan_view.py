@@ -140,6 +140,7 @@ class TrialPlan(PlanJsonSection):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
+    evaluation_bytes: dict[str, float] = {}  # worker -> payload bytes that it sends before an evaluation
     predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
     # Reason why no closed form describes the training time, so that `predicted_s` is an estimate and is not compared
@@ -196,6 +197,14 @@ class TrialPlan(PlanJsonSection):
         if self.is_synchronous is not None:
             return "synchronous" if self.is_synchronous else "asynchronous"
         return "synchronous" if self.synchronisation_policy_kind == "bsp" else "asynchronous"
+
+    @property
+    def has_barrier_over_all_workers(self) -> bool:
+        """Whether every exchange waits for all workers: not in asynchronous training, nor under gossip strategies.
+
+        Only gossip strategies need an exchange before evaluations.
+        """
+        return self.sync_or_async == "synchronous" and not self.evaluation_bytes
 
     @property
     def synchronisation_policy_kind(self) -> str:

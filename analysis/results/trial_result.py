@@ -17,6 +17,7 @@ from analysis.metrics.compute_utilisation import (
     ComputeUtilisation,
     measure_compute_utilisation,
 )
+from analysis.metrics.consensus import ConsensusResult, measure_consensus
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
@@ -115,6 +116,7 @@ class TrialResult:
     cost_reason: str = ""  # why the cost is not known
     compute_utilisation: ComputeUtilisation = UNKNOWN_UTILISATION  # share of the step time that is not blocked
     batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
+    consensus: ConsensusResult | None = None  # of a gossip strategy
 
     @property
     def is_finished(self) -> bool:
@@ -217,6 +219,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         hidden_communication_seconds=mean_hidden_communication_s(trial),
         compute_utilisation=measure_compute_utilisation(trial),
         batch_balance=measure_batch_balance(trial),
+        consensus=measure_consensus(trial),
         **asdict(measure_running_costs(trial)),
     )
 
