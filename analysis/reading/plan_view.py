@@ -199,12 +199,9 @@ class TrialPlan(PlanJsonSection):
         return "synchronous" if self.synchronisation_policy_kind == "bsp" else "asynchronous"
 
     @property
-    def has_barrier_over_all_workers(self) -> bool:
-        """Whether every exchange waits for all workers: not in asynchronous training, nor under gossip strategies.
-
-        Only gossip strategies need an exchange before evaluations.
-        """
-        return self.sync_or_async == "synchronous" and not self.evaluation_bytes
+    def is_gossip(self) -> bool:
+        """Whether workers exchange only with neighbours, so that an evaluation needs an exchange over all workers."""
+        return bool(self.evaluation_bytes)
 
     @property
     def synchronisation_policy_kind(self) -> str:

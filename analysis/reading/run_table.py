@@ -214,7 +214,7 @@ def _recompute_wait_times(
     """
     no_step = pd.Series(data=False, index=step_table.index)
     is_after = step_table["start_s"] >= strategy_switch.second_strategy_start_s if strategy_switch else no_step
-    phases = [(step_table[~is_after], plan.has_barrier_over_all_workers)]
+    phases = [(step_table[~is_after], plan.sync_or_async == "synchronous" and not plan.is_gossip)]
     if plan.second_phase:
         phases.append((step_table[is_after], plan.second_phase.is_synchronous))
     split = [separate_straggler_wait(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]

@@ -270,6 +270,7 @@ def _predict_phases(
     steps = workload.total_steps(workers)
     switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
     step_ranges = [(0, steps if switch_step is None else switch_step)]
+    steps_per_evaluation = steps / workload.evaluation_schedule(workers).evaluation_count
     weights = [plan_initial_shares(strategy_phases.first, worker_nodes, data_order.batch)]
     if switch:
         step_ranges.append((switch_step or 0, steps))
@@ -280,13 +281,15 @@ def _predict_phases(
             cost_model.model_copy(
                 update={
                     "vectors_per_exchange": phase.describe_worker_exchange().count_vectors(workload.optimiser),
+                    "steps_per_evaluation": max(1, round(steps_per_evaluation)),
+                    "seed": trial.seed,
                 }
             ),
             plan_compute_times(
                 worker_nodes, data_order, phase_weights, range(first, end), phase.describe_worker_exchange().balance
             ),
             end - first,
-            workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
+            steps_per_evaluation,
             inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)

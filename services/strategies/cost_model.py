@@ -44,6 +44,8 @@ class CostModel(FrozenRecord):
     network: Network = Network()
     compute_s: float = 0.0  # compute time of one step of every worker, unless `step_compute_times` is given
     step_compute_times: InstanceOf[ComputeTimes] | None = None  # by step and rank
+    steps_per_evaluation: int | None = None  # steps from one evaluation to the next; None: not known
+    seed: int = 0  # of the trial
 
     def concurrent_transfer_s(self, sender_receiver_pairs: Collection[Flow], bytes_per_pair: float) -> float:
         """Return the seconds in which the given node pairs transfer equally many bytes each.

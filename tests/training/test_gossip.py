@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
-from services.strategies.gossip.pairing import draw_partners, round_robin_partners
+from services.strategies.gossip.pairing import draw_partners
 
 Simulate = Callable[..., Any]
 
@@ -125,7 +124,7 @@ def test_all_topologies_of_two_workers_are_equal_bitwise(simulate: Simulate, ord
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("optimiser", [SGD, {"kind": "adam", "rate": 0.01}], ids=lambda optimiser: optimiser["kind"])
 def test_one_worker_equals_serial_training_bitwise(simulate: Simulate, order: str, optimiser: dict[str, Any]) -> None:
-    """One worker has nobody to mix with, and sends nothing."""
+    """One worker has no neighbour to mix with, and sends nothing."""
     trial = simulate(d_psgd(order=order), 1, optimiser=optimiser)
 
     assert trial.params.tobytes() == simulate({"kind": "none"}, 1, optimiser=optimiser).params.tobytes()
@@ -309,15 +308,6 @@ def test_partners_are_mutual_and_differ_between_exchanges(workers: int) -> None:
     met = Counter(pair for partners in drawn for pair in enumerate(partners))
     assert len(met) == (workers * (workers - 1) if workers > 1 else 1) or workers == 16
     assert drawn != [draw_partners(4, number, workers) for number in range(40)] or workers <= 2
-
-
-@pytest.mark.parametrize("workers", [2, 4, 6, 16])
-def test_every_pair_meets_once_in_a_round_robin(workers: int) -> None:
-    """Predictions take the mean over all pairs."""
-    rounds = round_robin_partners(workers)
-
-    met = [(rank, other) for partners in rounds for rank, other in enumerate(partners) if rank < other]
-    assert sorted(met) == list(combinations(range(workers), 2))
 
 
 def test_spread_of_parameters_falls_with_the_number_of_neighbours(simulate: Simulate) -> None:

@@ -29,7 +29,7 @@ from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.gossip.evaluation_mean import COLLECTIVE_DESCRIPTION, EvaluationMean
 from services.strategies.gossip.mixing import MixingRound, list_target_ranks, mix_vectors, plan_mixing_transfers
 from services.strategies.gossip.neighbour_exchange import count_sent_bytes, exchange_with_neighbours
-from services.strategies.gossip.prediction import predict_gossip_step_time
+from services.strategies.gossip.prediction import GossipTimeline, format_exchange_seconds
 from services.strategies.gossip.topologies import AnyGossipTopology, RingGossip
 
 
@@ -78,13 +78,16 @@ class DPsgd(SinglePhaseStrategy):
         return self._evaluation_mean.sent_bytes(worker_count, parameter_count, dtype)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        return predict_gossip_step_time(
+        rounds = self.topology.mixing_rounds(len(cost_model.workers))
+        vector_count = max(len(rounds[0].target_ranks(rank)) for rank in range(len(cost_model.workers)))
+        timeline = GossipTimeline(
             cost_model,
-            self.topology.mixing_rounds(len(cost_model.workers)),
-            1,
+            lambda exchange_number: rounds[exchange_number % len(rounds)],
+            steps_per_exchange=1,
             overlaps_compute=self.order == "mix_first",
-            evaluation_exchange_s=self._evaluation_mean.predict_seconds(cost_model),
+            exchange_formula=format_exchange_seconds(vector_count),
         )
+        return timeline.predict_step_time(self._evaluation_mean.predict_seconds(cost_model))
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "DPsgdWorker":
         rounds = self.topology.mixing_rounds(len(worker_context.workers))

@@ -29,8 +29,8 @@ from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.gossip.evaluation_mean import COLLECTIVE_DESCRIPTION, EvaluationMean
 from services.strategies.gossip.mixing import MixingRound, mix_vectors, pair_round, plan_mixing_transfers
 from services.strategies.gossip.neighbour_exchange import count_sent_bytes, exchange_with_neighbours
-from services.strategies.gossip.pairing import draw_partners, round_robin_partners
-from services.strategies.gossip.prediction import predict_gossip_step_time
+from services.strategies.gossip.pairing import draw_partners
+from services.strategies.gossip.prediction import GossipTimeline, format_exchange_seconds
 from services.strategies.periodic_exchange import NO_SAMPLES, SampleCounts, find_period_conflicts, is_last_step
 
 
@@ -79,31 +79,40 @@ class NoLoCo(SinglePhaseStrategy):
         return ExchangePattern(exchange_period=self.period)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
-        """Return the transfers of one exchange, with the first pairs of a round robin instead of random ones."""
-        return plan_mixing_transfers(_round_robin(worker_count)[:1])
+        """Return the transfers of one exchange, with pairs of neighbouring ranks instead of random ones."""
+        return plan_mixing_transfers([_neighbour_pair_round(worker_count)])
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        return count_sent_bytes(_round_robin(worker_count)[:1], parameter_count, dtype, steps_per_exchange=self.period)
+        return count_sent_bytes(
+            [_neighbour_pair_round(worker_count)], parameter_count, dtype, steps_per_exchange=self.period
+        )
 
     def sent_bytes_per_evaluation(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         return self._evaluation_mean.sent_bytes(worker_count, parameter_count, dtype)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        """Return the predicted step time, as if every pair met equally often."""
-        return predict_gossip_step_time(
+        worker_count = len(cost_model.workers)
+        timeline = GossipTimeline(
             cost_model,
-            _round_robin(len(cost_model.workers)),
+            lambda exchange_number: _draw_pair_round(cost_model.seed, exchange_number, worker_count),
             self.period,
             overlaps_compute=False,
-            evaluation_exchange_s=self._evaluation_mean.predict_seconds(cost_model),
+            exchange_formula=format_exchange_seconds(min(1, worker_count - 1)),
         )
+        return timeline.predict_step_time(self._evaluation_mean.predict_seconds(cost_model))
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "NoLoCoWorker":
         return NoLoCoWorker(worker_context, self.period, self.rate, self.momentum, self.pull, self._evaluation_mean)
 
 
-def _round_robin(worker_count: int) -> tuple[MixingRound, ...]:
-    return tuple(pair_round(partners) for partners in round_robin_partners(worker_count))
+def _neighbour_pair_round(worker_count: int) -> MixingRound:
+    """Return a round of neighbouring pairs, which has as many messages as one of random pairs."""
+    last = worker_count - 1
+    return pair_round(tuple(min(rank ^ 1, last) for rank in range(worker_count)))
+
+
+def _draw_pair_round(seed: int, exchange_number: int, worker_count: int) -> MixingRound:
+    return pair_round(draw_partners(seed, exchange_number, worker_count))
 
 
 @dataclass(frozen=True)
@@ -158,7 +167,7 @@ class NoLoCoWorker(WorkerAlgorithm):
     async def _exchange(self, params: Vector, state: NoLoCoState, step_timer: StepTimer) -> NoLoCoState:
         """Return the state after an exchange with the partner, and the outer update."""
         context, slow = self.context, state.slow_params
-        mixing_round = pair_round(draw_partners(context.seed, state.exchange_number, len(context.workers)))
+        mixing_round = _draw_pair_round(context.seed, state.exchange_number, len(context.workers))
         with step_timer.measure_phase("update"):
             change_weight = self.rate * len(context.workers) * state.samples.own_share
             own = _multiply_and_add(change_weight, params - slow, self.pull, slow)
