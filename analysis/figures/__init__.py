@@ -10,6 +10,7 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure, ReportFigure
 from analysis.figures.batch_shares import draw_batch_shares
 from analysis.figures.compute_utilisation import draw_compute_utilisation
 from analysis.figures.conditions import draw_sample_time_by_sweep
+from analysis.figures.consensus import draw_consensus
 from analysis.figures.efficiency import draw_parallel_efficiency
 from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import draw_learning_curves
@@ -46,6 +47,7 @@ FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run fold
         draw_sample_pictures, "finished trials of a model that generates pictures or detects objects"
     ),
     "staleness": ReportFigure(draw_gradient_staleness, "a parameter server that applied gradients of several workers"),
+    "consensus": ReportFigure(draw_consensus, "finished trials of a gossip strategy with evaluations"),
     "worker_data": ReportFigure(draw_worker_data, "a partition that gives each worker samples of its own"),
 }
 

@@ -21,7 +21,7 @@ def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
 def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
     """Return the payload bytes that each node should send by the trial plan.
 
-    Bytes of steps and of a strategy switch are counted.
+    Bytes of steps, of exchanges before evaluations, and of a strategy switch are counted.
 
     A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
     of its replies are multiplied by the mean number of steps of these workers. For an aborted state transfer, the bytes
@@ -35,6 +35,8 @@ def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sum_bytes_sent_in_phase(count, reply_bytes, node, steps)
+    for node, count in plan.evaluation_bytes.items():
+        expected[node] += count * trial.evals["step"].nunique()
     transfer_bytes = _count_strategy_switch_bytes(trial, expected)
     return {node: round(count + transfer_bytes.get(node, 0)) for node, count in expected.items()}
 

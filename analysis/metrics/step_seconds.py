@@ -26,8 +26,8 @@ def step_time_statistics(trial: TrialLogTables) -> dict[str, float] | None:
 def typical_step_s(trial: TrialLogTables) -> float | None:
     """Return the typical step time of a trial, to compare with the predicted step time.
 
-    If speeds vary, or only some steps after a switch have an exchange, the typical time is the mean, otherwise the
-    median.
+    If speeds vary, workers wait only for neighbours, or only some steps after a switch have an exchange, the typical
+    time is the mean, otherwise the median.
 
     It is the mean or median of the rounds' mean step times. A round is all steps up to an exchange, for most strategies
     one step. Only rounds count in which every step trained a whole batch, unless there are none. None without steps.
@@ -47,7 +47,7 @@ def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
     The statistic is a mean, a median, or a median of rounds.
     """
     has_rare_exchanges_after_switch = plan.second_phase is not None and plan.second_phase.exchange_period > 1
-    if plan.has_varying_worker_speeds or has_rare_exchanges_after_switch:
+    if plan.has_varying_worker_speeds or has_rare_exchanges_after_switch or plan.is_gossip:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 

@@ -143,6 +143,7 @@ class TrialPlan(PlanJsonSection):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
+    evaluation_bytes: dict[str, float] = {}  # worker -> payload bytes that it sends before an evaluation
     predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
     # Reason why no closed form describes the training time, so that `predicted_s` is an estimate and is not compared
@@ -200,6 +201,11 @@ class TrialPlan(PlanJsonSection):
         if self.is_synchronous is not None:
             return "synchronous" if self.is_synchronous else "asynchronous"
         return "synchronous" if self.synchronisation_policy_kind == "bsp" else "asynchronous"
+
+    @property
+    def is_gossip(self) -> bool:
+        """Whether workers exchange only with neighbours, so that an evaluation needs an exchange over all workers."""
+        return bool(self.evaluation_bytes)
 
     @property
     def synchronisation_policy_kind(self) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from analysis.reading import mllog
 from analysis.reading.batches import read_logged_rows, rows_to_data_frame
 from analysis.reading.collectives import read_collectives
+from analysis.reading.consensus import read_consensus
 from analysis.reading.damage import FileProblem, find_run_file_damage, find_trial_file_damage
 from analysis.reading.mllog import NodeLog, UnusableLogLine
 from analysis.reading.plan_view import TrialPlan, read_plan
@@ -48,6 +49,7 @@ class TrialLogTables:
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `sample_pictures`: pictures that show what the trained model does; None if its model has none.
     - `collectives`: node and COLLECTIVE_COLUMNS; a row per node and collective of a user's command.
+    - `consensus`: node, step and CONSENSUS_COLUMNS; a row per worker and evaluation of a gossip strategy.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
@@ -70,6 +72,7 @@ class TrialLogTables:
     switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
     sample_pictures: SamplePictures | None = None
     collectives: pd.DataFrame = field(default_factory=lambda: read_collectives({}, 0.0))  # of a user's command
+    consensus: pd.DataFrame = field(default_factory=lambda: read_consensus({}))  # of a gossip strategy
     damage: tuple[FileProblem, ...] = ()
     disturbed_attempts: tuple[str, ...] = ()
 
@@ -162,6 +165,7 @@ def read_trial_tables(
         switch_record=switch_record,
         sample_pictures=read_sample_pictures(pictures.value) if pictures else None,
         collectives=read_collectives(log_by_node_name, zero_s),
+        consensus=read_consensus(log_by_node_name),
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
         disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )
@@ -206,11 +210,11 @@ def _recompute_wait_times(
 ) -> pd.DataFrame:
     """Return the step table with recomputed waiting times.
 
-    Times are recomputed only for training phases with synchronous workers.
+    Times are recomputed only for training phases in which all workers wait for each other.
     """
     no_step = pd.Series(data=False, index=step_table.index)
     is_after = step_table["start_s"] >= strategy_switch.second_strategy_start_s if strategy_switch else no_step
-    phases = [(step_table[~is_after], plan.sync_or_async == "synchronous")]
+    phases = [(step_table[~is_after], plan.sync_or_async == "synchronous" and not plan.is_gossip)]
     if plan.second_phase:
         phases.append((step_table[is_after], plan.second_phase.is_synchronous))
     split = [separate_straggler_wait(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]

@@ -17,6 +17,7 @@ from analysis.metrics.compute_utilisation import (
     ComputeUtilisation,
     measure_compute_utilisation,
 )
+from analysis.metrics.consensus import ConsensusResult, measure_consensus
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
@@ -117,6 +118,7 @@ class TrialResult:
     compute_utilisation: ComputeUtilisation = UNKNOWN_UTILISATION  # share of the step time that is not blocked
     batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
     strategy_choice: StrategyChoiceResult | None = None  # of a strategy that was chosen among candidates
+    consensus: ConsensusResult | None = None  # of a gossip strategy
 
     @property
     def is_finished(self) -> bool:
@@ -220,6 +222,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         compute_utilisation=measure_compute_utilisation(trial),
         batch_balance=measure_batch_balance(trial),
         strategy_choice=describe_strategy_choice(trial),
+        consensus=measure_consensus(trial),
         **asdict(measure_running_costs(trial)),
     )
 

@@ -118,6 +118,8 @@ class Plan(FrozenRecord, ABC):
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
+    # Payload bytes that each worker sends to average the parameters before an evaluation; empty if it sends none.
+    evaluation_bytes: dict[str, int | float] = Field({})
     predicted: StepTimePrediction
     # Bytes that all workers send in an exchange, divided by those of a ring all-reduce without compression; None
     # without a compressor or without a collective.

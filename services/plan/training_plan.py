@@ -230,6 +230,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "sums_per_exchange": traits.sums_per_exchange,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
+        "evaluation_bytes": _evaluation_bytes_by_worker(first, cost_model),
         "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),
     }
 
@@ -300,6 +301,7 @@ def _predict_phases(
     steps = workload.total_steps(workers)
     switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
     step_ranges = [(0, steps if switch_step is None else switch_step)]
+    steps_per_evaluation = steps / workload.evaluation_schedule(workers).evaluation_count
     weights = [plan_initial_shares(strategy_phases.first, worker_nodes, data_order.batch)]
     if switch:
         step_ranges.append((switch_step or 0, steps))
@@ -310,13 +312,15 @@ def _predict_phases(
             cost_model.model_copy(
                 update={
                     "vectors_per_exchange": phase.describe_worker_exchange().count_vectors(workload.optimiser),
+                    "steps_per_evaluation": max(1, round(steps_per_evaluation)),
+                    "seed": trial.seed,
                 }
             ),
             plan_compute_times(
                 worker_nodes, data_order, phase_weights, range(first, end), phase.describe_worker_exchange().balance
             ),
             end - first,
-            workload.total_steps(workers) / workload.evaluation_schedule(workers).evaluation_count,
+            steps_per_evaluation,
             inapplicable_reason,
         )
         for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)
@@ -377,6 +381,12 @@ def _sent_bytes_per_step(
     """Return the payload bytes that each node sends per step of a training phase, in all vectors of its exchanges."""
     sent = phase.sent_bytes_per_step(len(cost_model.workers), cost_model.entries, cost_model.dtype)
     return sent.multiply(phase.describe_worker_exchange().count_vectors(worker_optimiser))
+
+
+def _evaluation_bytes_by_worker(phase: SinglePhaseStrategy, cost_model: CostModel) -> dict[str, float]:
+    """Return the payload bytes that each worker sends before an evaluation; empty if the strategy exchanges nothing."""
+    sent = phase.sent_bytes_per_evaluation(len(cost_model.workers), cost_model.entries, cost_model.dtype)
+    return _sent_bytes_by_node(sent, 0, cost_model.payload_scale) if any(sent.workers) else {}
 
 
 def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: PostSwitchPhasePlan | None) -> float:

@@ -2,6 +2,7 @@
 
 `base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce`,
 `LocalSgd` and `DiLoCo` have no servers; workers of the last two exchange every few steps (`periodic_exchange`).
+`DPsgd` and `NoLoCo` (`gossip`) exchange with a few other workers instead of all.
 `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their workers use `push_pull`.
 `switching` has the strategies with two training phases. `CommandStrategy` is for training commands of the user.
 `auto` has the strategy that a plan chooses among candidates.
@@ -27,6 +28,7 @@ from services.strategies.base import (
 from services.strategies.command import CommandStrategy
 from services.strategies.diloco import DiLoCo
 from services.strategies.easgd import Easgd
+from services.strategies.gossip import DPsgd, NoLoCo
 from services.strategies.local_sgd import LocalSgd
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.single_worker import SingleWorker
@@ -35,7 +37,17 @@ from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
 TrainingStrategy: TypeAlias = (
-    SingleWorker | AllReduce | LocalSgd | DiLoCo | ParameterServer | Easgd | StrategySwitch | SyncSwitch | PostLocalSgd
+    SingleWorker
+    | AllReduce
+    | LocalSgd
+    | DiLoCo
+    | DPsgd
+    | NoLoCo
+    | ParameterServer
+    | Easgd
+    | StrategySwitch
+    | SyncSwitch
+    | PostLocalSgd
 )
 # A plan never has the strategy `auto`, but the one that it chooses.
 AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy | AutoStrategy, Field(discriminator="kind")]
@@ -46,10 +58,12 @@ __all__ = [
     "AnyStrategy",
     "AutoStrategy",
     "CommandStrategy",
+    "DPsgd",
     "DiLoCo",
     "Easgd",
     "Gradient",
     "LocalSgd",
+    "NoLoCo",
     "ParameterServer",
     "PhasesAndSwitch",
     "PostLocalSgd",

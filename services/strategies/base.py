@@ -7,7 +7,7 @@ Servers run a `ServerAlgorithm`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
@@ -134,6 +134,9 @@ class StepResult:
     # Where layers begin the next forward pass when their own parameters are there: ends of the forward pass, given its
     # duration in seconds. None: the forward pass begins after this step.
     end_of_next_forward_s: Callable[[float], float] | None = None
+    # Exchange by which all workers compute the mean of their parameters (`eval_params`, or else `params`) before an
+    # evaluation. None: no exchange is needed.
+    average_params: Callable[[], Awaitable[Vector]] | None = None
 
 
 @dataclass(frozen=True)
@@ -299,6 +302,10 @@ class SinglePhaseStrategy(Strategy):
         The parameter vector has `parameter_count` entries of the type `dtype`.
         """
 
+    def sent_bytes_per_evaluation(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - most exchange nothing
+        """Return the payload bytes that each worker sends to average the parameters before an evaluation."""
+        return BytesPerStep(workers=(0,) * worker_count)
+
     @abstractmethod
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         """Return the step time on a cluster, predicted by the formula of this strategy."""
@@ -379,6 +386,13 @@ class WorkerAlgorithm(ABC):
             step_timer: timer of the step.
         """
         return None
+
+    def begin_step(self, step: int, params: Vector, worker_state: WorkerState) -> WorkerState:  # noqa: ARG002 - most exchange after the compute
+        """Start the exchange that runs beside the compute of a step, and return the state with this exchange.
+
+        By default, start nothing, and return the state unchanged.
+        """
+        return worker_state
 
     @abstractmethod
     async def exchange_and_update(

@@ -44,6 +44,8 @@ class CostModel(FrozenRecord):
     network: Network = Network()
     compute_s: float = 0.0  # compute time of one step of every worker, unless `step_compute_times` is given
     step_compute_times: InstanceOf[ComputeTimes] | None = None  # by step and rank
+    steps_per_evaluation: int | None = None  # steps from one evaluation to the next; None: not known
+    seed: int = 0  # of the trial
 
     def concurrent_transfer_s(self, sender_receiver_pairs: Collection[Flow], bytes_per_pair: float) -> float:
         """Return the seconds in which the given node pairs transfer equally many bytes each.
@@ -158,6 +160,7 @@ class StepTimePrediction(FrozenRecord):
     inapplicable_reason: str = ""  # why the formula does not describe the step; empty: it does
     epoch_start_delay_s: float = 0.0  # by which the first exchange after an evaluation ends later than the others
     end_delay_s: float = 0.0  # by which the exchanges at the end of the budget take longer than the others
+    evaluation_exchange_s: float = 0.0  # of the exchange that averages the parameters before an evaluation
 
     @property
     def step_s(self) -> float:
@@ -216,7 +219,8 @@ class StepTimePrediction(FrozenRecord):
             exchange_count = schedule.count_exchanges(step_count, ends_with_exchange=True)
             steps_of_exchanges = exchange_count * schedule.mean_steps_per_exchange
             seconds = step_count * self.compute_s + steps_of_exchanges * self.exchange_s
-            return (seconds + evaluation_count * self.epoch_start_delay_s + self.end_delay_s) / self.counted
+            evaluations_s = evaluation_count * (self.epoch_start_delay_s + self.evaluation_exchange_s)
+            return (seconds + evaluations_s + self.end_delay_s) / self.counted
         if not all(self.steps_s):
             return 0.0
         rates = (samples / step_s for samples, step_s in zip(mean_samples_by_worker, self.steps_s, strict=True))

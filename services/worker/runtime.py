@@ -24,7 +24,14 @@ from services.runtime.control import CoordinatorClient, EvaluationPointReport, S
 from services.runtime.device import VectorPart
 from services.runtime.pacing import ComputeSpeedPacer, ReportBucket, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
-from services.schema.arrays import Array, HostArray, Vector, array_namespace, without_divergence_warnings
+from services.schema.arrays import (
+    Array,
+    HostArray,
+    Vector,
+    array_namespace,
+    euclidean_norm,
+    without_divergence_warnings,
+)
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.overlap import BucketReduction
 from services.worker.batch_balancer import BatchBalancer
@@ -147,6 +154,7 @@ class WorkerRuntime:
             step += 1
             is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
             if is_over or evaluations.is_due_after(step):
+                result = await self._average_params(step, result)
                 decision = await self._report_evaluation_point(step, result)
                 result = replace(result, end_of_next_forward_s=None)  # the next step begins after the evaluation
                 if decision.stop_reason:
@@ -290,10 +298,11 @@ class WorkerRuntime:
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = self._make_step_timer()
+        worker_state = self.current_algorithm.begin_step(step, previous.params, previous.state)
         loss, gradient, computed = await self._compute_gradient(step, previous, times)
         with without_divergence_warnings():
             result = await self.current_algorithm.exchange_and_update(
-                step, previous.params, gradient, previous.state, times
+                step, previous.params, gradient, worker_state, times
             )
         _move_early_compute(times, computed.early_s)
         await self._balance_batch(step, gradient.samples, times)
@@ -416,6 +425,28 @@ class WorkerRuntime:
 
     def _make_step_timer(self) -> StepTimer:
         return StepTimer(self.clock, self.algorithm_context.device.synchronize)
+
+    async def _average_params(self, finished_step_count: int, step_result: StepResult) -> StepResult:
+        """Return the result of a step with the mean of the parameters of all workers as the parameters to evaluate.
+
+        The result is unchanged if the strategy needs no exchange before an evaluation. Otherwise log how far the
+        parameters of this worker are from the mean, and what the exchange has cost.
+        """
+        if step_result.average_params is None:
+            return step_result
+        traffic, started_s = self.algorithm_context.transport.traffic, self.clock.now()
+        bytes_before = traffic.payload_bytes
+        own = step_result.params if step_result.eval_params is None else step_result.eval_params
+        with without_divergence_warnings():
+            mean = await step_result.average_params()
+            value = {
+                "distance": float(euclidean_norm(own - mean)),
+                "mean_norm": float(euclidean_norm(mean)),
+                "seconds": round(self.clock.now() - started_s, 6),
+                "bytes_sent": traffic.payload_bytes - bytes_before,
+            }
+        self.log.log_event("consensus", value, step=finished_step_count)
+        return replace(step_result, eval_params=mean)
 
     async def _report_evaluation_point(
         self, finished_step_count: int, last_step_result: StepResult

@@ -26,8 +26,10 @@ from services.strategies import (
     AllReduce,
     AnyStrategy,
     DiLoCo,
+    DPsgd,
     Easgd,
     LocalSgd,
+    NoLoCo,
     ParameterServer,
     PostLocalSgd,
     SingleWorker,
@@ -37,6 +39,7 @@ from services.strategies import (
     TrainingStrategy,
 )
 from services.strategies.cost_model import CostModel
+from services.strategies.gossip.topologies import CompleteGossip, ExponentialGossip
 from services.strategies.overlap import BucketOverlap, PriorityOverlap
 from services.strategies.switching.rules import AtStepRule
 from services.strategies.vector_sums import PowerSgd
@@ -63,6 +66,11 @@ EXAMPLES: list[Strategy] = [
     LocalSgd(period=1, average_optimiser_state=True),
     DiLoCo(period=1, outer=Momentum(rate=0.7, momentum=0.3, nesterov=True)),
     DiLoCo(period=2, fragments=2, overlap_steps=1, merge_weight=0.5, outer=Sgd(rate=0.7)),
+    DPsgd(),
+    DPsgd(topology=ExponentialGossip(), order="update_first"),
+    DPsgd(topology=CompleteGossip(), order="update_first"),
+    NoLoCo(period=1),
+    NoLoCo(period=2, rate=1, momentum=0, pull=1),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
     StrategySwitch(),
@@ -164,10 +172,10 @@ def test_bytes_are_predicted_for_every_node_and_double_with_fp64(
     assert fp64.servers == tuple(2 * count for count in fp32.servers)
 
 
-@pytest.mark.parametrize("kind", [DiLoCo, Easgd, LocalSgd])
+@pytest.mark.parametrize("kind", [DiLoCo, Easgd, LocalSgd, NoLoCo])
 @given(period=st.integers(1, 2000), workers=st.integers(1, 17), entries=st.integers(1, 5000))
 def test_bytes_of_a_period_add_up_to_one_exchange(
-    kind: type[DiLoCo | Easgd | LocalSgd], period: int, workers: int, entries: int
+    kind: type[DiLoCo | Easgd | LocalSgd | NoLoCo], period: int, workers: int, entries: int
 ) -> None:
     """Over many steps a rounded value would add up to an error, and the check of sent bytes would fail."""
     with_period, every_step = (
@@ -288,7 +296,8 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
         stops = [event["value"] for name in plan.bytes_per_step for event in trial.events(name, "node_stop")]
         sent = sum(stop["payload_bytes_sent"] for stop in stops)
         steps_per_worker = sum(map(len, steps_by_worker.values())) / len(steps_by_worker)  # a server replies to all
-        assert sent == pytest.approx(sum(plan.bytes_per_step.values()) * steps_per_worker)
+        evaluation_bytes = sum(plan.evaluation_bytes.values()) * len(trial.events(COORDINATOR, "eval_metrics"))
+        assert sent == pytest.approx(sum(plan.bytes_per_step.values()) * steps_per_worker + evaluation_bytes)
 
 
 @every_strategy

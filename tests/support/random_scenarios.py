@@ -24,6 +24,8 @@ STRATEGY_KINDS = (
     "gathering_all_reduce",
     "local_sgd",
     "diloco",
+    "d_psgd",
+    "noloco",
     "post_local_sgd",
     "parameter_server",
     "asynchronous_server",
@@ -105,7 +107,7 @@ def _random_link(rng: Random) -> Document:
     return {"uplink": rate, "downlink": rate if rng.random() < 0.7 else "200mbit", **delay}
 
 
-def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911 - one case per kind
+def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     compress = {"compress": {"kind": "fp16"}} if rng.random() < 0.2 else {}
     collective = {"collective": rng.choice(COLLECTIVES)}
     servers: Document = {"servers": rng.randint(1, 3)}
@@ -125,6 +127,11 @@ def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911
             period, overlap = fragments * between, rng.randint(0, between)
             parts = {"period": period, "fragments": fragments, "overlap_steps": overlap}
             return {"kind": kind, **parts, **collective, **compress}
+        case "d_psgd":
+            topology = {"kind": rng.choice(["ring", "exponential", "complete"])}
+            return {"kind": kind, "topology": topology, "order": rng.choice(["mix_first", "update_first"])}
+        case "noloco":
+            return {"kind": kind, "period": rng.randint(1, 4)}
         case "post_local_sgd":
             return {"kind": kind, "period": rng.randint(1, 6), **collective, **compress}
         case "parameter_server":
