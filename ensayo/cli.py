@@ -135,6 +135,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     from ensayo.strategy_choice_lines import strategy_choice_lines
     from ensayo.tables import (
         balance_lines,
+        break_even_density_lines,
         compressed_traffic_lines,
         compute_speed_lines,
         create_console,
@@ -151,6 +152,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         *compute_speed_lines(planned.plans),
         *payload_lines(planned.plans),
         *compressed_traffic_lines(planned.plans),
+        *break_even_density_lines(planned.plans),
         *unknown_prediction_lines(planned.plans),
         *repeat_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),

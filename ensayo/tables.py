@@ -10,12 +10,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis.report.wording import describe_compressed_traffic, describe_payload, format_bytes
+from analysis.report.wording import (
+    describe_compressed_traffic,
+    describe_payload,
+    format_bytes,
+    format_number,
+    format_worker_count,
+)
 from compose.scenario_files.load import load_scenario, read_first_comment
 from compose.scenario_files.problems import SkippedScenarioError
-from ensayo.terminal_text import format_duration, format_step_time, trial_title
+from ensayo.terminal_text import format_duration, format_step_time, format_sweep_labels, trial_title
 from ensayo.unknown_predictions import unknown_bytes_reason, unknown_step_reason
+from services.compressors import Compressor
 from services.plan import Plan, PostSwitchPhasePlan
+from services.plan.break_even_density import find_break_even_density
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
 
@@ -118,6 +126,48 @@ def compressed_traffic_lines(plans: Sequence[Plan]) -> Iterable[str]:
         for phase, suffix in ((plan, ""), (plan.second_phase, " after the switch"))
         if phase is not None and phase.compressed_traffic_ratio is not None
     )
+
+
+def break_even_density_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield a line for each sparse strategy and number of workers: the density up to which a step is shorter.
+
+    There is one line for each combination of swept values if the densities differ.
+    """
+    lines = defaultdict[str, dict[str, list[str]]](dict)  # name of a strategy -> text about densities -> swept values
+    for plan in plans:
+        for name, text in _describe_break_even_densities(plan):
+            lines[name].setdefault(text, []).append(format_sweep_labels(plan.labels))
+    for name, swept_values_by_text in lines.items():
+        for text, swept_values in swept_values_by_text.items():
+            condition = "" if len(swept_values_by_text) == 1 else "; ".join(dict.fromkeys(swept_values))
+            yield f"{', '.join(filter(None, [name, condition]))}: {text}"
+
+
+def _describe_break_even_densities(plan: Plan) -> Iterable[tuple[str, str]]:
+    """Yield the name of each sparse training phase of a trial, and a text about densities. Repeats yield nothing."""
+    if plan.repeat or unknown_step_reason(plan):
+        return
+    for strategy, suffix in zip(plan.strategy.training_phases(), ("", " after the switch"), strict=False):
+        compressor = strategy.describe_worker_exchange().compressor
+        break_even = find_break_even_density(strategy, plan.step_cost_model)
+        if break_even is not None and isinstance(compressor, Compressor):
+            name = f"{plan.label}{suffix} on {format_worker_count(plan.workers)}"
+            yield name, describe_break_even_density(compressor.density or 0.0, break_even)
+
+
+def describe_break_even_density(density: float, break_even_density: float) -> str:
+    """Return up to which density, a share of the entries, sparse messages shorten the predicted step of a trial."""
+    declared = f"(declared: {_format_density(density)})"
+    if not break_even_density:
+        return f"at no density, sparse messages shorten the step {declared}"
+    if break_even_density == 1:
+        return f"at every density, sparse messages shorten the step {declared}"
+    text = f"sparse messages shorten the step up to a density of {_format_density(break_even_density)} {declared}"
+    return f"{text}, so they do not pay" if density > break_even_density else text
+
+
+def _format_density(density: float) -> str:
+    return f"{format_number(100 * density)} %"
 
 
 def _plan_table_row(plan: Plan) -> Iterable[str]:

@@ -3,6 +3,10 @@
 The nodes count the bytes, and the trial plan gives the expected bytes.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
+
+from analysis.reading.plan_view import PlannedFormatStage
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 from services.strategies.exchange_schedule import ExchangeSchedule
@@ -35,10 +39,23 @@ def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sum_bytes_sent_in_phase(count, reply_bytes, node, steps)
+            if phase.name != "after":
+                expected[node] += _sum_extra_bytes_of_stages(plan.format_stages, node, count, round(steps.get(node, 0)))
     for node, count in plan.evaluation_bytes.items():
         expected[node] += count * trial.evals["step"].nunique()
     transfer_bytes = _count_strategy_switch_bytes(trial, expected)
     return {node: round(count + transfer_bytes.get(node, 0)) for node, count in expected.items()}
+
+
+def _sum_extra_bytes_of_stages(
+    format_stages: Sequence[PlannedFormatStage], node_name: str, later_bytes_per_step: float, step_count: int
+) -> float:
+    """Return the bytes that a node sends in its first steps beyond those of as many later steps."""
+    ends = [0, *(min(stage.end_step, step_count) for stage in format_stages)]
+    return sum(
+        (end - start) * (stage.bytes_per_step[node_name] - later_bytes_per_step)
+        for stage, (start, end) in zip(format_stages, pairwise(ends), strict=True)
+    )
 
 
 def _count_strategy_switch_bytes(trial: TrialLogTables, step_bytes: dict[str, float]) -> dict[str, float]:

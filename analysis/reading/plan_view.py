@@ -58,6 +58,13 @@ class PlannedNode(PlanJsonSection):
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
+class PlannedFormatStage(PlanJsonSection):
+    """Consecutive steps whose messages have other sizes than those of most steps, such as during a warm-up."""
+
+    end_step: int  # first step after this stage
+    bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
+
+
 class PlanAfterStrategySwitch(PlanJsonSection):
     """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
@@ -141,6 +148,7 @@ class TrialPlan(PlanJsonSection):
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
+    format_stages: tuple[PlannedFormatStage, ...] = ()  # first steps, with other bytes than `bytes_per_step`
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
     evaluation_bytes: dict[str, float] = {}  # worker -> payload bytes that it sends before an evaluation

@@ -15,6 +15,7 @@ from analysis.metrics.comparisons.strategy_comparison import (
     explain_unchecked_samples,
     find_group_time_gap,
 )
+from analysis.report.crossing_finding import describe_rate_crossings
 from analysis.report.fastest import format_missed_repeats, is_too_close
 from analysis.report.tables.reference_table import reference_warning
 from analysis.report.utilisation_finding import describe_needed_rates
@@ -86,6 +87,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
         _fast_convergence_warning(summary),
         reference_warning(summary),
         *_describe_useless_compression(summary),
+        *describe_rate_crossings(summary),
         describe_needed_rates(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),

@@ -11,6 +11,7 @@ from analysis.checks.network.mechanisms import declared_link_properties, shaping
 from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.claims.run_claims import RunClaim, check_claims_of_run
 from analysis.metrics.achieved_properties import DeclaredVsAchieved
+from analysis.metrics.comparisons.rate_crossings import RateCrossing, find_rate_crossings, pair_with_uncompressed
 from analysis.metrics.comparisons.strategy_comparison import StrategyTimeGap, compare_strategies
 from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount, choose_worker_counts_of_curve
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
@@ -80,6 +81,7 @@ class RunSummary:
         default_factory=list
     )  # of the study that the scenario names, checked with the curves
     compressed_traffic: list[CompressedTraffic] = field(default_factory=list)  # by strategy and number of workers
+    rate_crossings: list[RateCrossing] = field(default_factory=list)  # of compressed strategies, if a rate is swept
 
     # Whether a sample is a step of one worker: a command has no `batch_per_worker`, or 1.
     samples_are_steps: bool = False
@@ -178,6 +180,9 @@ def build_run_summary(
         if study
         else [],
         compressed_traffic=list(dict.fromkeys(_list_compressed_traffic(run_tables))),
+        rate_crossings=find_rate_crossings(
+            trial_groups, pair_with_uncompressed(trial.plan for trial in run_tables.trials)
+        ),
         samples_are_steps=any(trial.plan.samples_per_worker_step == 1 for trial in run_tables.trials),
     )
 

@@ -12,6 +12,7 @@ from services.compressors import (
     Fp16,
     IdentityCompressor,
     Int8,
+    LargeArraysOnly,
     OneBit,
     Qsgd,
     RandomK,
@@ -46,4 +47,5 @@ CASES: Mapping[str, CodecCase] = {
     "dgc 0.1 %": CodecCase(Dgc()),
     "error_feedback of top_k 1 %": CodecCase(ErrorFeedback(inner=TopK(ratio=0.01))),
     "error_feedback of one_bit": CodecCase(ErrorFeedback(inner=OneBit())),
+    "large_arrays_only of top_k 1 %": CodecCase(LargeArraysOnly(inner=TopK(ratio=0.01))),  # the vector is one array
 }

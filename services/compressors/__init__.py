@@ -9,9 +9,11 @@ one_bit, sign    one bit per entry
 top_k, random_k  few entries
 dgc              few entries of accumulated velocities
 error_feedback   another compressor, whose error is added to the next vector
+large_arrays_only  another compressor, for the large arrays of the model only
 
 `encoding` has the steps that several compressors share. `AnyCompressor` is the registry: a scenario may name each
 member of this union by its `kind`. `without_residual` lists the members that error feedback may wrap.
+`local_momentum` and `whole_numbers` are no members: other compressors and sums use them.
 """
 
 from typing import Annotated, Any, TypeAlias
@@ -25,11 +27,13 @@ from services.compressors.base import (
     Compressor,
     CompressorSeed,
     CompressorState,
+    FormatStage,
     SumQuality,
     VectorCompression,
     bytes_to_payload,
     bytes_to_vector,
     payload_to_bytes,
+    split_wire_bytes,
 )
 from services.compressors.bf16 import Bf16
 from services.compressors.dgc import Dgc
@@ -38,6 +42,7 @@ from services.compressors.fp4 import Fp4
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
 from services.compressors.int8 import Int8
+from services.compressors.large_arrays_only import LargeArraysOnly
 from services.compressors.one_bit import OneBit
 from services.compressors.qsgd import Qsgd
 from services.compressors.random_k import RandomK
@@ -62,7 +67,7 @@ def _reject_power_sgd(declared: Any) -> Any:
     return declared
 
 
-CompressorUnion: TypeAlias = CompressorWithoutResidual | Dgc | ErrorFeedback
+CompressorUnion: TypeAlias = CompressorWithoutResidual | Dgc | ErrorFeedback | LargeArraysOnly
 AnyCompressor: TypeAlias = Annotated[
     Annotated[CompressorUnion, Field(discriminator="kind")], BeforeValidator(_reject_power_sgd)
 ]
@@ -79,10 +84,12 @@ __all__ = [
     "CompressorUnion",
     "Dgc",
     "ErrorFeedback",
+    "FormatStage",
     "Fp4",
     "Fp16",
     "IdentityCompressor",
     "Int8",
+    "LargeArraysOnly",
     "OneBit",
     "Qsgd",
     "RandomK",
@@ -94,4 +101,5 @@ __all__ = [
     "bytes_to_payload",
     "bytes_to_vector",
     "payload_to_bytes",
+    "split_wire_bytes",
 ]

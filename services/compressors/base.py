@@ -21,8 +21,9 @@ ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, numbe
 # payloads       values of payloads (floating-point arrays) are added as they are, and the sum is decompressed once;
 #                arrays of whole numbers are equal on all ranks
 # all_gather     every rank gets the payloads of all ranks, decompresses each and adds them
+# shared_scale   all ranks count the same steps, and every hop adds whole numbers
 # low_rank       factors of matrices are summed, one factor after the other
-Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather", "low_rank"]
+Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather", "shared_scale", "low_rank"]
 ArrayShape: TypeAlias = tuple[int, ...]
 # How close sums of compressed vectors are to sums of the vectors, the closest first:
 # exact      they are equal
@@ -30,6 +31,7 @@ ArrayShape: TypeAlias = tuple[int, ...]
 # lossy      errors are smaller than the vector and have a mean of zero, or the next vectors correct them
 # unguarded  none of these
 SumQuality: TypeAlias = Literal["exact", "rounded", "lossy", "unguarded"]
+SHARED_SCALE_REASON = "quantises the sum of all workers in strategy all_reduce, not single vectors"
 
 
 class CompressorSeed(NamedTuple):
@@ -50,6 +52,18 @@ class CompressedPayload:
     def nbytes(self) -> int:
         """Size of the payload in bytes, without framing."""
         return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def formats(self) -> tuple[ArrayFormat, ...]:
+        """Type and length of each array."""
+        return tuple((array.dtype.name, array.size) for array in self.arrays)
+
+
+class FormatStage(NamedTuple):
+    """Consecutive vectors of a sender whose payloads have equal sizes."""
+
+    end: int  # number of the first vector after this stage
+    compressor: "Compressor"  # all of whose payloads have these sizes
 
 
 class VectorCompression(ScenarioComponent):
@@ -91,6 +105,29 @@ class VectorCompression(ScenarioComponent):
         """Return a copy for a model with arrays of these shapes, in the order of the parameter vector."""
         return self
 
+    def list_format_stages(self) -> tuple["FormatStage", ...]:
+        """Return the stages of the first vectors of a sender, whose payloads differ in size from all later ones."""
+        return ()
+
+    @property
+    def depends_on_arrays(self) -> bool:
+        """Whether `fit_to_model` has an effect, so that vectors must begin and end like the parameter vector."""
+        return False
+
+    def explain_model_conflict(
+        self,
+        array_shapes: Sequence[ArrayShape],  # noqa: ARG002 - most fit every model
+        *,
+        has_declared_payload: bool,  # noqa: ARG002
+    ) -> str | None:
+        """Return why this compression cannot be used for a model, with a remedy; None if it can.
+
+        Args:
+            array_shapes: shapes of the model's arrays; empty: not known.
+            has_declared_payload: whether messages are as large as those of another model.
+        """
+        return None
+
 
 class Compressor(VectorCompression):
     """Base class of number formats that convert a vector into fewer bytes and back.
@@ -115,6 +152,26 @@ class Compressor(VectorCompression):
         Return None if the error of a vector is smaller than the vector, so that residuals stay limited.
         """
         return None
+
+    def fit_to_range(self, start: int, stop: int) -> Self:  # noqa: ARG002 - most do not depend on arrays
+        """Return a copy for vectors that are the entries `start` to `stop` - 1 of the parameter vector."""
+        return self
+
+    def lossless_variant(self) -> "Compressor | None":
+        """Return the compressor that sends entries without an error but changes training like this one.
+
+        Its payload has one array, with the values of all entries. Return None if it sends the vector unchanged.
+        """
+        return None
+
+    @property
+    def density(self) -> float | None:
+        """Share of the entries that a sparse compressor sends; None if the compressor is not sparse."""
+        return None
+
+    def with_density(self, density: float) -> Self:  # noqa: ARG002 - most are not sparse
+        """Return a copy of a sparse compressor that sends another share of the entries, in all vectors."""
+        return self
 
     @abstractmethod
     def init_state(self, entry_count: int, seed: CompressorSeed) -> CompressorState:
@@ -164,7 +221,11 @@ def bytes_to_payload(compressor: Compressor, wire_bytes: HostArray, entry_count:
     The payload is that of a vector with `entry_count` entries of type `dtype`. Its arrays share the memory of
     `wire_bytes`.
     """
-    formats = compressor.payload_dtypes_and_sizes(entry_count, dtype)
+    return split_wire_bytes(wire_bytes, compressor.payload_dtypes_and_sizes(entry_count, dtype), entry_count)
+
+
+def split_wire_bytes(wire_bytes: HostArray, formats: Sequence[ArrayFormat], entry_count: int) -> CompressedPayload:
+    """Return the payload, with arrays of these formats, that was sent as bytes; its arrays share their memory."""
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)
     arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)

@@ -4,7 +4,14 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    SHARED_SCALE_REASON,
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+)
 from services.compressors.encoding.residuals import reset_non_finite
 from services.compressors.without_residual import AnyCompressorWithoutResidual
 from services.schema.arrays import Vector, without_divergence_warnings
@@ -40,6 +47,8 @@ class ErrorFeedback(Compressor):
     def _reject_growing_residual(self) -> Self:
         if reason := self.inner.explain_growing_residual():
             raise ValueError(reason)
+        if self.inner.aggregation == "shared_scale":
+            raise ValueError(f"{self.inner.kind} with scale: shared {SHARED_SCALE_REASON}; write scale: local")
         return self
 
     @property
@@ -51,6 +60,13 @@ class ErrorFeedback(Compressor):
         """The aggregation of the inner compressor, but never partial sums: one residual belongs to one whole vector."""
         inner = self.inner.aggregation
         return "all_gather" if inner == "partial_sums" else inner
+
+    @property
+    def density(self) -> float | None:
+        return self.inner.density
+
+    def with_density(self, density: float) -> Self:
+        return self.model_copy(update={"inner": self.inner.with_density(density)})
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> ErrorFeedbackState:
         return ErrorFeedbackState(None, self._adapted_inner.init_state(entry_count, seed))

@@ -25,6 +25,10 @@ class Int8(Compressor):
     decompressed vector is the vector, the error of an entry is below one step, and its variance is at most step²/4.
     With rounding to the nearest level, the error is at most half a step (plus 2⁻²¹ of the largest magnitude), and the
     compressor draws no random numbers. A bucket with a value that isn't finite decompresses to NaN.
+
+    With `scale: shared`, an all-reduce first finds the largest magnitude of each bucket among all workers. Levels of
+    all workers then count the same steps, and a second all-reduce adds them as whole numbers of two bytes, without
+    further errors (`services.strategies.vector_sums.shared_scale_sum`).
     """
 
     kind: Literal["int8"] = "int8"
@@ -32,10 +36,15 @@ class Int8(Compressor):
     rounding: Literal["stochastic", "nearest"] = Field(
         default="stochastic", description="stochastic: the mean of the rounded value is the value; nearest: less error"
     )
+    scale: Literal["local", "shared"] = Field(
+        default="local",
+        description="local: every worker has scales of its own; shared: all workers of an all_reduce have the same "
+        "scales, so that whole numbers are added at every hop",
+    )
 
     @property
     def aggregation(self) -> Aggregation:
-        return "all_gather"
+        return "shared_scale" if self.scale == "shared" else "all_gather"
 
     @property
     def sum_quality(self) -> SumQuality:

@@ -1,6 +1,6 @@
 """Random-k: entries at random positions that all workers share."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -36,6 +36,13 @@ class RandomK(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "payloads"
+
+    @property
+    def density(self) -> float:
+        return self.ratio
+
+    def with_density(self, density: float) -> Self:
+        return self.model_copy(update={"ratio": density})
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)

@@ -1,6 +1,6 @@
 """Top-k: the entries with the largest magnitudes, and their positions."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -34,6 +34,13 @@ class TopK(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    @property
+    def density(self) -> float:
+        return self.ratio
+
+    def with_density(self, density: float) -> Self:
+        return self.model_copy(update={"ratio": density})
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""

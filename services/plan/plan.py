@@ -42,6 +42,13 @@ from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 from services.strategies.overlap import GradientBucket
 
 
+class FormatStagePlan(FrozenRecord):
+    """Consecutive steps whose messages have other sizes than those of most steps, such as during a warm-up."""
+
+    end_step: int  # first step after this stage
+    bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
+
+
 class PostSwitchPhasePlan(FrozenRecord):
     """Plan of the training phase after a strategy switch.
 
@@ -120,6 +127,7 @@ class Plan(FrozenRecord, ABC):
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     # Payload bytes that each worker sends to average the parameters before an evaluation; empty if it sends none.
     evaluation_bytes: dict[str, int | float] = Field({})
+    format_stages: tuple[FormatStagePlan, ...] = ()  # first steps, with other bytes than `bytes_per_step`
     predicted: StepTimePrediction
     # Bytes that all workers send in an exchange, divided by those of a ring all-reduce without compression; None
     # without a compressor or without a collective.

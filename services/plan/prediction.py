@@ -1,6 +1,7 @@
 """Predicted times of a trial: closed forms of the step time of each training phase, and the training time."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ VERY_SHORT_RUN_REASON = (
     f"asynchronous workers exchange fewer than {MIN_EXCHANGES_FOR_STEP} times, so the exchanges with which they begin "
     "together change the mean step time noticeably"
 )
+FORMAT_STAGES_REASON = "the size of messages changes during the warm-up of the compressor"
 MIN_STEPS_WITH_SWITCH = 50  # a switch takes about as long as one to two steps
 SHORT_RUN_WITH_SWITCH_REASON = (
     f"training has fewer than {MIN_STEPS_WITH_SWITCH} steps, so the switch of the strategy changes the training time "
@@ -72,16 +74,35 @@ def predict_phase(
     mean_samples = compute_times.mean_samples_by_worker  # 0 of a worker that only serves
     exchange_count = inf if strategy.describe_worker_exchange().is_synchronous else step_count / period
     reason = cluster_inapplicable_reason or on_all_batches.inapplicable_reason
+    stages_s = _predict_longer_stages_s(strategy, cost_model, compute_times, step_count)
     has_long_exchanges = on_whole_batches.exchange_s > MAX_NEGLECTED_SHARE * on_whole_batches.step_s
     if exchange_count < MIN_EXCHANGES_FOR_STEP and has_long_exchanges:
         reason = reason or VERY_SHORT_RUN_REASON
+    step_reason = reason or FORMAT_STAGES_REASON * bool(strategy.list_format_stages())
     return PhasePrediction(
-        on_whole_batches.model_copy(update={"inapplicable_reason": reason}),
-        on_all_batches.predict_training_s(
+        on_whole_batches.model_copy(update={"inapplicable_reason": step_reason}),
+        stages_s
+        + on_all_batches.predict_training_s(
             step_count, step_count / steps_per_evaluation, schedule, [mean for mean in mean_samples if mean]
         ),
         reason or SHORT_RUN_REASON * (exchange_count < MIN_ASYNCHRONOUS_EXCHANGES),
         compute_times,
+    )
+
+
+def _predict_longer_stages_s(
+    strategy: SinglePhaseStrategy, cost_model: CostModel, compute_times: ComputeTimes, step_count: int
+) -> float:
+    """Return by how many seconds the exchanges of the first steps, with other sizes, take longer than later ones."""
+    stages = strategy.list_format_stages()
+    if not stages:
+        return 0.0
+    timed_model = cost_model.model_copy(update={"step_compute_times": compute_times})
+    later_s = strategy.predict_step_time(timed_model).exchange_s
+    ends = [0, *(min(stage.end_step, step_count) for stage in stages)]
+    return sum(
+        (end - start) * (stage.strategy.predict_step_time(timed_model).exchange_s - later_s)
+        for stage, (start, end) in zip(stages, pairwise(ends), strict=True)
     )
 
 

@@ -23,7 +23,7 @@ from services.plan.cost import (
 )
 from services.plan.node_plan import NodePlan
 from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
-from services.plan.plan import PostSwitchPhasePlan, TrainingPlan
+from services.plan.plan import FormatStagePlan, PostSwitchPhasePlan, TrainingPlan
 from services.plan.prediction import (
     PhasePrediction,
     count_saturating_workers,
@@ -231,8 +231,24 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
         "evaluation_bytes": _evaluation_bytes_by_worker(first, cost_model),
+        "format_stages": _plan_format_stages(first, cost_model, workload.optimiser),
         "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),
     }
+
+
+def _plan_format_stages(
+    strategy: SinglePhaseStrategy, cost_model: CostModel, optimiser: AnyOptimiser
+) -> tuple[FormatStagePlan, ...]:
+    """Return the stages of the first steps, in which messages have other sizes than in all later steps."""
+    traits = strategy.describe_worker_exchange()
+    stages = [
+        (end, add_speed_exchange_bytes(_sent_bytes_per_step(stage, cost_model, optimiser), traits))
+        for end, stage in strategy.list_format_stages()
+    ]
+    return tuple(
+        FormatStagePlan(end_step=end, bytes_per_step=_sent_bytes_by_node(sent, 0, cost_model.payload_scale))
+        for end, sent in stages
+    )
 
 
 def _balance_fields(strategy_phases: PhasesAndSwitch, nodes: Sequence[NodePlan], batch: int) -> dict[str, Any]:

@@ -55,6 +55,7 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         yield KeyConflict(("workload", "batch"), message)
     yield from _find_impossible_choices(scenario)
     yield from _find_double_momentum_conflicts(scenario)
+    yield from _find_format_stage_conflicts(scenario)
     yield from _find_evaluation_frequency_conflicts(scenario)
     yield from _find_promoted_worker_conflicts(scenario)
     yield from _find_missing_throughput_conflicts(scenario)
@@ -105,6 +106,25 @@ def _find_double_momentum_conflicts(scenario: "Scenario") -> Iterator[KeyConflic
                 "again; write kind: sgd in workload.optimiser, or momentum: 0 in the compressor"
             )
             yield KeyConflict(("strategies", label), message)
+
+
+def _find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every strategy in which a compressor cannot change the size of its messages."""
+    steps = scenario.training_workload.total_steps(scenario.cluster.workers)
+    for label, strategy in scenario.strategies.items():
+        phases = list(strategy.training_phases())
+        compressors = [phase.describe_worker_exchange().compressor for phase in phases]
+        stages = [stage for compressor in compressors for stage in compressor.list_format_stages()]
+        if not stages:
+            continue
+        key = ("strategies", label)
+        if len(phases) > 1 or not phases[0].list_format_stages():
+            why = f"strategy {strategy.kind} needs messages of equal sizes in all steps"
+            yield KeyConflict(key, f"{why}; remove warm_up_steps, or use strategy all_reduce")
+        elif stages[-1].end > steps:
+            why = f"the warm-up ({stages[-1].end} steps) is longer than the run ({steps} steps)"
+            most = steps // len(stages) * len(stages)
+            yield KeyConflict(key, f"{why}; use at most {most}, or declare more epochs")
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

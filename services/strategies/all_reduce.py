@@ -24,16 +24,19 @@ from services.strategies.base import (
     ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
+    StrategyStage,
     WorkerAlgorithm,
     WorkerContext,
     WorkerState,
 )
+from services.strategies.compressor_fit import find_array_conflicts, fit_compressors
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import AnyOverlap, BucketReduction, NoOverlap, Overlap
 from services.strategies.overlap.reduction import BucketCollective
 from services.strategies.overlap.timeline import end_of_next_forward_s
 from services.strategies.vector_sums import AnyGradientCompression, Summand, VectorSum, choose_vector_sum
 from services.strategies.vector_sums.prediction import predict_step_with_sum
+from services.strategies.vector_sums.shared_scale_sum import MAX_RANKS
 
 NO_OVERLAP = NoOverlap()
 
@@ -61,6 +64,8 @@ class AllReduce(SinglePhaseStrategy):
         yield from find_balance_conflicts(self.balance, scenario_sizes)
         yield from self._find_overlap_conflicts()
         yield from self._find_low_rank_conflicts(scenario_sizes)
+        yield from self._find_two_sum_conflicts(scenario_sizes)
+        yield from find_array_conflicts({"compress": self.compress}, scenario_sizes)
         if self.compress.aggregation == "all_gather":
             yield from self._find_unused_key_conflict("collective", Ring(), "gather")
             return
@@ -98,16 +103,25 @@ class AllReduce(SinglePhaseStrategy):
         if shapes and len(self._fit_to_model(shapes).vector_sum.stages(scenario_sizes.parameter_count)) == 1:
             why = f"{kind} would compress no array of this model"
             yield KeyConflict(("compress",), f"{why}; use a smaller rank or min_ratio, or {another}")
+
+    def _find_two_sum_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        """Yield the conflicts of compressions that sum two vectors, of other lengths than the gradient."""
+        kind, aggregation = self.compress.kind, self.compress.aggregation
+        if aggregation not in {"low_rank", "shared_scale"}:
+            return
         if self.collective.sums_arrays_separately:
             why = f"collective {self.collective.kind} cuts one vector into the arrays of the model"
             yield KeyConflict(
                 ("collective",), f"{why}, but {kind} sums two other vectors; choose another collective, or fused: true"
             )
+        if aggregation == "shared_scale" and scenario_sizes.workers > MAX_RANKS:
+            why = f"sums of levels of {scenario_sizes.workers} workers do not fit into 16 bits"
+            yield KeyConflict(("compress", "scale"), f"{why}; use at most {MAX_RANKS} workers, or write scale: local")
 
     def _find_collective_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        adds_payloads = self.compress.aggregation in {"payloads", "low_rank"}
+        adds_payloads = self.compress.aggregation in {"payloads", "shared_scale", "low_rank"}
         if conflict := self.collective.find_model_conflict((0,) if adds_payloads else scenario_sizes.array_sizes):
             key, why = conflict
             reason = f"compressor {self.compress.kind} sends one array instead of those of the model; remove {key}"
@@ -119,9 +133,9 @@ class AllReduce(SinglePhaseStrategy):
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        if self.compress.aggregation == "all_gather":
-            return self, {}
         fitted = self._fit_to_model(network_and_model_sizes.array_shapes)
+        if self.compress.aggregation == "all_gather":
+            return fitted, {}
         sizes = fitted.vector_sum.sizes_of_added_vector(network_and_model_sizes, cost_model)
         collectives = self.collective.list_auto_candidates(sizes)
         candidates = [
@@ -137,7 +151,7 @@ class AllReduce(SinglePhaseStrategy):
 
     def _fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
         """Return this strategy with a compression for a model with arrays of these shapes."""
-        return self.model_copy(update={"compress": self.compress.fit_to_model(array_shapes)})
+        return self.model_copy(update=fit_compressors({"compress": self.compress}, array_shapes))
 
     def _resolve_collective(
         self, collective: Collective, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
@@ -167,6 +181,12 @@ class AllReduce(SinglePhaseStrategy):
         part_sizes = [part.vector_range.size for part in self.overlap.exchange_order] or [parameter_count]
         sent_by_part = [self.vector_sum.sent_bytes_by_rank(worker_count, size, dtype) for size in part_sizes]
         return BytesPerStep(workers=tuple(map(sum, zip(*sent_by_part, strict=True))))
+
+    def list_format_stages(self) -> tuple[StrategyStage, ...]:
+        return tuple(
+            StrategyStage(end, self.model_copy(update={"compress": compressor}))
+            for end, compressor in self.compress.list_format_stages()
+        )
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         whole_vector = self.predict_averaging_step_time(cost_model, 1)

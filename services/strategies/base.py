@@ -265,6 +265,13 @@ class ExchangePattern:
         return 1 + len(optimiser.init_state(np.zeros(1)).slots) if self.includes_optimiser_state else 1
 
 
+class StrategyStage(NamedTuple):
+    """Consecutive steps of a training phase whose messages have equal sizes."""
+
+    end_step: int  # first step after this stage
+    strategy: "SinglePhaseStrategy"  # all of whose steps have messages of these sizes
+
+
 class SinglePhaseStrategy(Strategy):
     """Base class of a strategy with one training phase.
 
@@ -294,6 +301,10 @@ class SinglePhaseStrategy(Strategy):
         The result is empty if the strategy has no collective.
         """
         return TransferSchedule()
+
+    def list_format_stages(self) -> tuple["StrategyStage", ...]:
+        """Return the stages of the first steps, in which messages have other sizes than in all later steps."""
+        return ()
 
     @abstractmethod
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:

@@ -88,7 +88,7 @@ class LocalSgd(SinglePhaseStrategy):
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
         resolved, exchange_s = self._averaging_strategy.resolve_auto_collective(network_and_model_sizes, cost_model)
-        strategy = self.model_copy(update={"collective": resolved.collective})
+        strategy = self.model_copy(update={"collective": resolved.collective, "compress": resolved.compress})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
     def describe_worker_exchange(self) -> ExchangePattern:

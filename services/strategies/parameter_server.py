@@ -5,10 +5,11 @@ a contiguous range of the parameter vector, and the optimiser's state for that r
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
+from services.collectives import NetworkAndModelSizes
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.learning.optimisers import AnyOptimiser, OptimiserState
@@ -29,6 +30,12 @@ from services.strategies.base import (
     StepResult,
     WorkerContext,
 )
+from services.strategies.compressor_fit import (
+    find_array_conflicts,
+    find_shared_scale_conflicts,
+    fit_compressors,
+)
+from services.strategies.cost_model import CostModel
 from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -87,6 +94,20 @@ class ParameterServer(ServerBasedStrategy):
             )
         yield from find_balance_conflicts(self.balance, scenario_sizes, unsupported_reason=reason)
         yield from self._find_reply_conflicts()
+        yield from find_array_conflicts(self._compressors, scenario_sizes)
+        yield from find_shared_scale_conflicts(self._compressors)
+
+    def resolve_auto_collective(
+        self,
+        network_and_model_sizes: NetworkAndModelSizes,
+        cost_model: CostModel,  # noqa: ARG002 - there is nothing to choose
+    ) -> tuple[Self, dict[str, float]]:
+        fitted = fit_compressors(self._compressors, network_and_model_sizes.array_shapes)
+        return self.model_copy(update=fitted), {}
+
+    @property
+    def _compressors(self) -> dict[str, Compressor]:
+        return {"compress": self.compress, "compress_replies": self.compress_replies}
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
         if self._scales_lr_by_gradients(worker_count) and self.staleness.divides_lr_by_worker_count:
@@ -129,6 +150,8 @@ class ParameterServer(ServerBasedStrategy):
             yield KeyConflict((), reason)
         yield from self._find_shard_conflicts(scenario_sizes)
         yield from self._find_reply_conflicts()
+        yield from find_array_conflicts(self._compressors, scenario_sizes)
+        yield from find_shared_scale_conflicts(self._compressors)
 
     def _explain_unusable_after_switch(self, worker_count: int) -> str | None:
         if reason := self.placement.explain_switch_conflict(worker_count, self.servers):

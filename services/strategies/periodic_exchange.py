@@ -7,6 +7,7 @@ from services.compressors import Compressor, CompressorState
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import Gradient, ScenarioSizes, WorkerContext
+from services.strategies.compressor_fit import find_shared_scale_conflicts
 from services.strategies.vector_sums import Summand, VectorSum
 
 
@@ -52,6 +53,7 @@ def find_compressor_conflicts(
     if compressor.applies_momentum:
         why = f"compressor {compressor.kind} adds momentum to gradients, but {strategy_kind} exchanges parameters"
         yield KeyConflict(("compress",), f"{why}; use error_feedback with top_k")
+    yield from find_shared_scale_conflicts({"compress": compressor})
     if averages_optimiser_state and compressor.aggregation != "partial_sums":
         why = f"compressor {compressor.kind} is for differences of parameters, not for the state of an optimiser"
         remedy = "use average_optimiser_state: false, or compress with fp16 or bf16"

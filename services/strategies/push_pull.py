@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from services.compressors import Compressor, CompressorSeed, bytes_to_vector, payload_to_bytes
+from services.learning.layout import VectorRange
 from services.runtime.run_log import StepTimer
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
@@ -63,7 +64,7 @@ class PushPullWorker(WorkerAlgorithm):
         return tuple(
             PushState(
                 0,
-                self.compressor.init_state(
+                self.compressor.fit_to_range(*shard).init_state(
                     shard.size, CompressorSeed(context.seed, context.rank * shard_count + shard_number)
                 ),
             )
@@ -135,16 +136,20 @@ class PushPullWorker(WorkerAlgorithm):
             The first piece of the reply, and the next state of the shard.
         """
         context, owner, owned = self.context, self.context.shard_owners[shard_number], self.context.shards[shard_number]
-        payload, compressor_state = self.compressor.compress(owned.view(pushed), push_state.compressor_state)
+        compressor = self.compressor.fit_to_range(*owned)
+        payload, compressor_state = compressor.compress(owned.view(pushed), push_state.compressor_state)
         push = push_header._replace(version=push_state.version)
         await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
         reply = await context.transport.receive(owner, MessageTag(push_header.tag.step, MessageKind.REPLY))
-        await self._receive_reply(owner, reply, owned.view(reply_vector))
+        await self._receive_reply(owner, reply, owned, reply_vector)
         return reply, PushState(reply.version, compressor_state, reply.skips_wait)
 
-    async def _receive_reply(self, owner: str, first_piece: Message, shard: HostArray) -> None:
+    async def _receive_reply(
+        self, owner: str, first_piece: Message, owned: VectorRange, reply_vector: HostArray
+    ) -> None:
         """Receive a reply, and write or add it to the shard (range) of the reply vector, in place."""
-        compressor, transport = self.reply_compressor, self.context.transport
+        shard, transport = owned.view(reply_vector), self.context.transport
+        compressor = self.reply_compressor.fit_to_range(*owned)
         if compressor == IDENTITY_COMPRESSOR:
             await receive_remaining_pieces(transport, owner, first_piece, shard)
             return

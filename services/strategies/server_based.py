@@ -161,10 +161,14 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         pushed, replied = [0] * len(nodes), [0] * len(nodes)
         owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
         for owner, shard in zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True):
+            push, reply = (
+                compressor.fit_to_range(*shard).compressed_size_bytes(shard.size, dtype)
+                for compressor in (algorithm.compressor, algorithm.reply_compressor)
+            )
             for worker in nodes[: algorithm.count_gradient_workers(worker_count)]:
                 if worker != owner:
-                    pushed[worker] += algorithm.compressor.compressed_size_bytes(shard.size, dtype)
-                    replied[owner] += algorithm.reply_compressor.compressed_size_bytes(shard.size, dtype)
+                    pushed[worker] += push
+                    replied[owner] += reply
         total = [average_bytes_per_step(push + reply, period) for push, reply in zip(pushed, replied, strict=True)]
         replies = tuple(average_bytes_per_step(reply, period) for reply in replied[:worker_count])
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)

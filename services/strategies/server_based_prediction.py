@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+from services.compressors import Compressor
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -278,7 +279,7 @@ class ServerStepTimeModel:
         """
         compressor, cost = self.algorithm.compressor, self.cost_model
         return [
-            ((worker, owner), compressor.compressed_size_bytes(shard.size, cost.dtype) * cost.payload_scale)
+            ((worker, owner), _count_bytes(compressor, shard, cost))
             for owner, shard in self._pair_owners_with_shards()
             for worker in self.cost_model.workers
             if worker != owner
@@ -292,7 +293,7 @@ class ServerStepTimeModel:
         """
         compressor, cost = self.algorithm.reply_compressor, self.cost_model
         return [
-            ((owner, worker), compressor.compressed_size_bytes(shard.size, cost.dtype) * cost.payload_scale)
+            ((owner, worker), _count_bytes(compressor, shard, cost))
             for owner, shard in self._pair_owners_with_shards()
             for worker in self.cost_model.workers
             if worker != owner
@@ -368,3 +369,9 @@ def _predict_lone_exchange_s(
     early_s = cost_model.busy_s_by_link(last_pieces).get(("up", worker_name), 0.0) if is_sequential else 0.0
     max_early_s = cost_model.transfer_s(reply_flows) - max(cost_model.transfer_s([load]) for load in reply_flows)
     return _predict_concurrent_exchange_s(push_flows, reply_flows, cost_model) - min(early_s, max_early_s)
+
+
+def _count_bytes(compressor: Compressor, shard: VectorRange, cost_model: CostModel) -> float:
+    """Return the bytes on the wire of a compressed shard (range) of the parameter vector."""
+    size_bytes = compressor.fit_to_range(*shard).compressed_size_bytes(shard.size, cost_model.dtype)
+    return size_bytes * cost_model.payload_scale

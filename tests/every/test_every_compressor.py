@@ -25,6 +25,7 @@ from services.compressors import (
     Fp16,
     IdentityCompressor,
     Int8,
+    LargeArraysOnly,
     OneBit,
     Qsgd,
     RandomK,
@@ -151,6 +152,15 @@ EXAMPLES = [
     Example(ErrorFeedback(inner=Sign()), 129, squared_norm),
     Example(ErrorFeedback(inner=TopK(ratio=0.1)), 800, dropped(0.1)),
     Example(ErrorFeedback(inner=RandomK(ratio=0.1)), 408, squared_norm, shows_non_finite=False),
+    Example(LargeArraysOnly(min_entries=8, inner=TopK(ratio=0.1)), 800, dropped(0.1)),
+    Example(
+        LargeArraysOnly(min_entries=20, inner=Int8()),
+        1004,
+        steps_of_largest(1024, 127, 1),
+        steps_of_largest(1024, 127, 1 / 2),
+    ),
+    Example(LargeArraysOnly(min_entries=8, inner=Dgc(ratio=0.1)), 800, dropped(0.1)),
+    Example(LargeArraysOnly(min_entries=8, inner=ErrorFeedback(inner=OneBit())), 133, squared_norm),
 ]
 STREAMING = DiLoCo(period=2, fragments=2, overlap_steps=1)
 
@@ -182,7 +192,7 @@ def test_examples_table_contains_every_compressor() -> None:
     inner = {type(e.compressor.inner) for e in EXAMPLES if isinstance(e.compressor, ErrorFeedback)}
 
     assert {type(example.compressor) for example in EXAMPLES} == set(get_args(union))
-    assert inner == set(get_args(union)) - {Dgc, ErrorFeedback}
+    assert inner == set(get_args(union)) - {Dgc, ErrorFeedback, LargeArraysOnly}
 
 
 @every_compressor
@@ -399,7 +409,7 @@ def test_trial_on_a_device_that_refuses_what_a_gpu_refuses_gives_the_bits_of_the
 
 def draws_random_offsets(compressor: Compressor) -> bool:
     """Return whether the device draws random numbers for the payload."""
-    inner = compressor.inner if isinstance(compressor, ErrorFeedback) else compressor
+    inner = compressor.inner if isinstance(compressor, ErrorFeedback | LargeArraysOnly) else compressor
     return isinstance(inner, Int8 | Qsgd | TernGrad) and inner != Int8(rounding="nearest")
 
 

@@ -116,10 +116,10 @@ def test_server_knows_the_parameters_of_each_worker_bitwise(
         )
         return encoded
 
-    async def record_received(self: ParameterServerWorker, owner: str, piece: Any, shard: Any) -> None:
-        await receive(self, owner, piece, shard)
+    async def record_received(self: ParameterServerWorker, owner: str, piece: Any, owned: Any, vector: Any) -> None:
+        await receive(self, owner, piece, owned, vector)
         initial = initial_shards[owner][:8]
-        received.setdefault((initial, self.context.rank), []).append(shard.tobytes())
+        received.setdefault((initial, self.context.rank), []).append(owned.view(vector).tobytes())
 
     initial_shards: dict[str, bytes] = {}
     initialise = ServerRuntime.__post_init__

@@ -11,7 +11,7 @@ NaN, so that divergence stays visible. A bucket whose largest level would be bel
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from services.compressors.encoding.blocks import BucketBlock, list_bucket_blocks
+from services.compressors.encoding.blocks import BucketBlock, count_buckets, list_bucket_blocks
 from services.compressors.encoding.randomness import RANDOM_BITS, draw_offsets
 from services.schema.arrays import Array, Vector, array_namespace
 
@@ -75,6 +75,33 @@ def iterate_levels(
         steps = compute_steps(find_peaks(rows), levels)
         offsets = None if generator is None else draw_offsets(generator, rows.size)
         yield block, steps, round_to_levels(rows, steps, offsets, levels if clips else None)
+
+
+def find_bucket_peaks(vector: Vector, bucket: int) -> Vector:
+    """Return the largest magnitude of each bucket, as fp32; NaN if the bucket contains NaN. Shape: (buckets,)."""
+    peaks = array_namespace(vector).empty(count_buckets(vector.size, bucket), "float32")
+    for block in list_bucket_blocks(vector, bucket):
+        peaks[block.buckets] = find_largest_magnitudes(block.rows_of(vector).astype("float32", copy=False))
+    return peaks
+
+
+def round_to_given_steps(vector: Vector, bucket: int, steps: Vector, generator: Any | None) -> Vector:
+    """Return the levels of a vector, shape (entries,) and type int8, for given steps of its buckets.
+
+    No entry may exceed the largest level. Levels of a bucket whose step is 0 or NaN have no meaning.
+
+    Args:
+        vector: the vector.
+        bucket: entries of a bucket.
+        steps: of the buckets, shape (buckets,).
+        generator: draws the offsets of stochastic rounding; None rounds to the nearest level.
+    """
+    levels = array_namespace(vector).empty(vector.size, "int8")
+    for block in list_bucket_blocks(vector, bucket):
+        rows = block.rows_of(vector).astype("float32", copy=False)
+        offsets = None if generator is None else draw_offsets(generator, rows.size)
+        levels[block.entries] = round_to_levels(rows, steps[block.buckets], offsets)
+    return levels
 
 
 def find_largest_magnitudes(rows: Array) -> Vector:

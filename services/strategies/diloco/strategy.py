@@ -125,6 +125,9 @@ class DiLoCo(SinglePhaseStrategy):
         elif self.fragments > 1 and self.collective.sums_arrays_separately:
             why = "the collective sums every array of the model separately, but a fragment is a range of the vector"
             yield KeyConflict(("fragments",), f"{why}; use fragments: 1, or another collective")
+        elif self.fragments > 1 and self.compress.depends_on_arrays:
+            why = f"compressor {self.compress.kind} needs whole arrays, but a fragment has only a part of the vector"
+            yield KeyConflict(("fragments",), f"{why}; use fragments: 1, or another compressor, such as top_k")
         elif self.fragments > 1 and not self.outer.is_element_wise:
             why = f"outer optimiser {self.outer.kind} needs whole arrays, but a fragment has only a part of the vector"
             yield KeyConflict(("outer",), f"{why}; use fragments: 1, or an element-wise optimiser such as momentum")
@@ -138,7 +141,7 @@ class DiLoCo(SinglePhaseStrategy):
         resolved, exchange_s = self._averaging_strategy.resolve_auto_collective(
             network_and_model_sizes, self._fragment_cost_model(cost_model)
         )
-        strategy = self.model_copy(update={"collective": resolved.collective})
+        strategy = self.model_copy(update={"collective": resolved.collective, "compress": resolved.compress})
         steps_per_exchange = self._exchange_schedule.mean_steps_per_exchange
         return strategy, {kind: seconds / steps_per_exchange for kind, seconds in exchange_s.items()}
 

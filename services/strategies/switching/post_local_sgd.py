@@ -70,7 +70,7 @@ class PostLocalSgd(Strategy):
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
         resolved, exchange_s = self._first_phase.resolve_auto_collective(network_and_model_sizes, cost_model)
-        return self.model_copy(update={"collective": resolved.collective}), exchange_s
+        return self.model_copy(update={"collective": resolved.collective, "compress": resolved.compress}), exchange_s
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._second_phase.find_scenario_conflicts(scenario_sizes)

@@ -12,15 +12,18 @@ ICDCS 2021. The paper's policies and how they are implemented here:
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
+from services.collectives import NetworkAndModelSizes
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
 from services.schema.conflicts import KeyConflict
 from services.schema.limits import MAX_SERVERS
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
+from services.strategies.compressor_fit import fit_compressors
+from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AtStepRule
 from services.strategies.switching.strategy_switch import find_phase_conflicts
@@ -61,6 +64,14 @@ class SyncSwitch(Strategy):
             before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",)
         )
         return PhasesAndSwitch(before, switch)
+
+    def resolve_auto_collective(
+        self,
+        network_and_model_sizes: NetworkAndModelSizes,
+        cost_model: CostModel,  # noqa: ARG002 - there is nothing to choose
+    ) -> tuple[Self, dict[str, float]]:
+        fitted = fit_compressors({"compress": self.compress}, network_and_model_sizes.array_shapes)
+        return self.model_copy(update=fitted), {}
 
     def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
         synchroniser = SYNCHRONISER_BY_STRAGGLER_POLICY[self.stragglers]

@@ -1,4 +1,4 @@
-"""Sums of one vector per worker: one way for each kind of aggregation of a compressor, and low-rank sums.
+"""Sums of one vector per worker: one way for each kind of aggregation of a compressor.
 
 `choose_vector_sum` returns the way that suits a compressor. `AnyGradientCompression` is the registry of what
 all-reduce accepts: the compressors and `power_sgd`. `prediction` predicts the time of a step that ends with a
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from services.collectives import Collective
 from services.collectives.all_gather import AllGather
-from services.compressors import Compressor, CompressorUnion, IdentityCompressor
+from services.compressors import Compressor, CompressorUnion, IdentityCompressor, Int8
 from services.schema.errors import ProtocolError
 from services.strategies.vector_sums.added_payloads import AddedPayloads
 from services.strategies.vector_sums.base import Summand, VectorSum
@@ -19,6 +19,7 @@ from services.strategies.vector_sums.gathered_payloads import GatheredPayloads
 from services.strategies.vector_sums.low_rank_sum import LowRankSum
 from services.strategies.vector_sums.partial_sums import PartialSums
 from services.strategies.vector_sums.power_sgd import PowerSgd
+from services.strategies.vector_sums.shared_scale_sum import SharedScaleSum
 
 AnyGradientCompression: TypeAlias = Annotated[CompressorUnion | PowerSgd, Field(discriminator="kind")]
 
@@ -35,6 +36,8 @@ def choose_vector_sum(collective: Collective, gather: AllGather, compressor: Com
     """
     if isinstance(compressor, PowerSgd):
         return LowRankSum(IdentityCompressor(), collective, compressor)
+    if isinstance(compressor, Int8) and compressor.aggregation == "shared_scale":
+        return SharedScaleSum(compressor, collective, compressor)
     match compressor.aggregation:
         case "partial_sums":
             return PartialSums(compressor, collective)
@@ -44,3 +47,5 @@ def choose_vector_sum(collective: Collective, gather: AllGather, compressor: Com
             return GatheredPayloads(compressor, gather)
         case "low_rank":
             raise ProtocolError(f"{compressor.kind} is a number format, so it has no factors of matrices to sum")
+        case "shared_scale":
+            raise ProtocolError(f"{compressor.kind} has no levels that can be added")

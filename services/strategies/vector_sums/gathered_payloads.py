@@ -6,7 +6,7 @@ from services.collectives import TransferSchedule
 from services.collectives.all_gather import AllGather
 from services.collectives.execution.executor import GroupMember
 from services.collectives.execution.whole_payloads import gather_payloads
-from services.compressors import CompressedPayload, CompressorState, bytes_to_payload, payload_to_bytes
+from services.compressors import CompressedPayload, CompressorState, payload_to_bytes, split_wire_bytes
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector, array_namespace
 from services.strategies.cost_model import CostModel
@@ -72,7 +72,7 @@ class GatheredPayloads(SingleStageSum):
         own_bytes = payload_to_bytes(payload, device.to_host)
         total = array_namespace(own).zeros(own.size, dtype)
         for wire_bytes in await gather_payloads(member, schedule, number, own_bytes):
-            received = bytes_to_payload(self.compressor, wire_bytes, own.size, dtype.name)
+            received = split_wire_bytes(wire_bytes, payload.formats, own.size)  # all ranks are in the same format stage
             arrays = tuple(device.to_device(array) for array in received.arrays)
             total += self.compressor.decompress(CompressedPayload(arrays, own.size))
         return total, state_after

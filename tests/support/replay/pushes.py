@@ -142,8 +142,9 @@ class _PushReplay:
         if push not in self._computed:
             self._computed[push] = self._compute(push)
         computed = self._computed[push]
-        payload, _ = self.strategy.compress.compress(shard.view(computed.gradient), None)
-        vector = bytes_to_vector(self.strategy.compress, payload_to_bytes(payload), shard.size, self.plan.dtype)
+        compressor = self.strategy.compress.fit_to_range(*shard)
+        payload, _ = compressor.compress(shard.view(computed.gradient), None)
+        vector = bytes_to_vector(compressor, payload_to_bytes(payload), shard.size, self.plan.dtype)
         return WorkerContribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
 
 

@@ -1,0 +1,35 @@
+"""Conflicts of a strategy's compressors with the model, and copies of compressors that know the model's arrays."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from services.compressors import ArrayShape, VectorCompression
+from services.compressors.base import SHARED_SCALE_REASON
+from services.schema.conflicts import KeyConflict
+from services.strategies.base import ScenarioSizes
+
+
+def find_array_conflicts(
+    compressors: Mapping[str, VectorCompression], scenario_sizes: ScenarioSizes
+) -> Iterator[KeyConflict]:
+    """Yield a conflict for each compressor, by its key in the strategy, that does not fit the model of a scenario."""
+    for key, compressor in compressors.items():
+        reason = compressor.explain_model_conflict(
+            scenario_sizes.array_shapes, has_declared_payload=scenario_sizes.has_declared_payload
+        )
+        if reason:
+            yield KeyConflict((key,), reason)
+
+
+def find_shared_scale_conflicts(compressors: Mapping[str, VectorCompression]) -> Iterator[KeyConflict]:
+    """Yield a conflict for each compressor, by its key in the strategy, that needs sums of gradients in all_reduce."""
+    for key, compressor in compressors.items():
+        if compressor.aggregation == "shared_scale":
+            why = f"compressor {compressor.kind} with scale: shared {SHARED_SCALE_REASON}"
+            yield KeyConflict((key, "scale"), f"{why}; write scale: local, or use strategy all_reduce")
+
+
+def fit_compressors(
+    compressors: Mapping[str, VectorCompression], array_shapes: Sequence[ArrayShape]
+) -> dict[str, VectorCompression]:
+    """Return copies of compressors, by their key in the strategy, for a model with arrays of these shapes."""
+    return {key: compressor.fit_to_model(array_shapes) for key, compressor in compressors.items()}
