@@ -15,6 +15,8 @@ from rich.console import Console
 
 from analysis.exports.export import export_run
 from analysis.exports.readable_trials import read_readable_trials
+from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
+from analysis.metrics.step_seconds import step_phase_seconds
 from analysis.reading.run_folder import RunFolder
 from compose.engines import choose_engine
 from compose.runs.run import run_scenario
@@ -172,6 +174,15 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
     found[folder.name] = float(overlap.set_index("rank")["comp_comm_overlap_pctg"][1])
 print(json.dumps(found))
 """
+
+
+def test_the_predicted_mean_contains_the_steps_that_do_not_begin_early(run: RunFolder) -> None:
+    """A step after an evaluation begins with all parameters, so the mean is longer than the typical step."""
+    for trial in read_readable_trials(run).trials:
+        mean_s = sum((step_phase_seconds(trial) or {}).values())
+        assert predicted_mean_step_s(trial) == pytest.approx(mean_s, rel=0.005)
+        if trial.plan.label == "priority":
+            assert mean_s > 1.02 * (predicted_typical_step_s(trial) or 0.0)
 
 
 def test_chakra_export_states_that_the_overlap_is_left_out(run: RunFolder, tmp_path: Path) -> None:
