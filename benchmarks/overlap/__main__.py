@@ -1,7 +1,7 @@
 """Entry point of `make bench-overlap`.
 
 Without arguments, rows are measured in virtual time, once. With `--engine docker`, they are measured in containers,
-too, in three rounds of about three minutes.
+too, in three rounds of seven trials.
 """
 
 import argparse

@@ -414,6 +414,16 @@ def test_with_hidden_communication_the_titles_state_the_time_that_workers_wait(
     assert "waits for the exchange for a mean of" in (split.title if split else "")
 
 
+def test_the_title_of_the_step_breakdown_names_the_swept_value(make_run: Callable[..., RunFolder]) -> None:
+    """The exchange takes another time at another link rate."""
+    run = make_run(strategies=("ps_bsp", "ring"), workers=(2,), conditions=("100mbit", "1gbit"), baseline=False)
+
+    drawing = draw_step_breakdown(AnalysedRun(*analyse_run(run)))
+
+    assert drawing is not None
+    assert drawing.title.startswith("On 2 workers (uplink 100mbit) ")
+
+
 def test_a_legend_of_many_strategies_stays_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
     """A legend of fourteen names in one line would end beyond the edge."""
     labels = tuple(f"parameter_server_{number}" for number in range(14))
