@@ -10,7 +10,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-auto bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-auto bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -96,6 +96,9 @@ bench-modules: $(torch_ready) ## compare modules of users in Ensayo with plain P
 
 bench-commands: $(torch_ready) ## measure users' training commands in containers [ARGS='--groups pacing --write "my machine"']
 	$(torch_bin)/python -m benchmarks.commands $(ARGS)
+
+bench-overlap: $(torch_ready) ## measure the overlap of exchange and compute [ARGS='--engine docker --write "my machine"']
+	$(torch_bin)/python -m benchmarks.overlap $(ARGS)
 
 # gloo comes with PyTorch, which is installed only when asked for.
 bench-transport: $(ready) $(if $(TORCH),$(torch_ready)) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']

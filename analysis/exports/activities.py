@@ -5,6 +5,9 @@ Begin and end of each activity are times on a clock that all nodes share.
 Nodes log the duration of each phase of a step, but not the begin of the phase. Activities are therefore placed one
 after another in the order of `ACTIVITY_ORDER`. The rest of a step is no activity, for example when a paced device waits
 for its deadline.
+
+A device that began to compute before its step, while the exchange before was under way, has the activities of the step
+earlier by this time (`early_s`). The exposed exchange before ends there.
 """
 
 from typing import TypeAlias
@@ -62,11 +65,17 @@ def _step_phase_edges_ns(step_rows: pd.DataFrame) -> TimestampsNs:
     An unlogged phase takes 0 ns.
     """
     seconds = step_rows[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
-    starts = step_rows["start_s"].astype(float).to_numpy()[:, None]
+    starts = _activity_begins_s(step_rows).to_numpy()[:, None]
     edges = np.rint(NS_PER_S * np.hstack([starts, starts + np.cumsum(seconds, axis=1)])).astype(np.int64)
     return np.maximum(
         edges, 0
     )  # times are slightly negative where a node's clock is behind the clock that defines the begin of training
+
+
+def _activity_begins_s(step_rows: pd.DataFrame) -> "pd.Series[float]":
+    """Return the time (s) at which the first activity of each step begins."""
+    begins_s: pd.Series[float] = step_rows["start_s"].astype(float)
+    return begins_s - step_rows["early_s"].astype(float).fillna(0.0) if "early_s" in step_rows else begins_s
 
 
 def _next_step_begins_ns(step_rows: pd.DataFrame) -> TimestampsNs:
@@ -74,6 +83,6 @@ def _next_step_begins_ns(step_rows: pd.DataFrame) -> TimestampsNs:
 
     For the last step of a node, the value is the largest int64.
     """
-    starts = (NS_PER_S * step_rows["start_s"].astype(float)).round().astype("int64")
+    starts = (NS_PER_S * _activity_begins_s(step_rows)).round().astype("int64")
     next_starts = starts.groupby(step_rows["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)
     return np.asarray(next_starts, dtype=np.int64)

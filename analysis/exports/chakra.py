@@ -55,6 +55,11 @@ class ChakraExporter(Exporter):
                     f"{plan.trial}: the waiting rule of {plan.synchronisation_policy_kind} is left out; "
                     "in the trace, the replies of servers wait for no other worker"
                 )
+            if (plan.strategy.get("overlap") or {"kind": "none"})["kind"] != "none":
+                yield (
+                    f"{plan.trial}: the overlap of the exchange with the compute is left out; "
+                    "in the trace, one all-reduce follows the compute of a step"
+                )
             folder = out_folder / plan.trial
             folder.mkdir()
             for npu, trace in enumerate(build_chakra_traces(trial)):

@@ -32,6 +32,8 @@ class CsvExporter(Exporter):
                 yield f"{table_name}.csv is left out: no {table_name} were logged"
                 continue
             _save_csv(table, out_folder / f"{table_name}.csv")
+        if len(buckets := _table_of_all_trials(run_tables, "buckets")):
+            _save_csv(buckets, out_folder / "buckets.csv")
         if rows := [_event_row(trial, event) for trial in run_tables.trials for event in find_event_times(trial)]:
             _save_csv(pd.DataFrame(rows), out_folder / "events.csv")
 
@@ -54,7 +56,7 @@ def _event_row(trial: TrialLogTables, planned_event: object) -> dict[str, object
 
 
 def _table_of_all_trials(run_tables: RunLogTables, table_name: str) -> pd.DataFrame:
-    """Return one table of all trials of a run: `steps`, `evals` or `updates`.
+    """Return one table of all trials of a run: for example `steps`.
 
     The first column contains the name of the trial.
     """

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.exports.activities import sort_steps_by_rank, split_steps_into_activities
+from analysis.exports.activities import NS_PER_S, sort_steps_by_rank, split_steps_into_activities
 from analysis.exports.base import Exporter
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 
@@ -45,12 +45,14 @@ KERNEL_OF_ACTIVITY = {
     "wait": TraceGpuKernel("ncclKernel_exchange", 20),
     "exchange": TraceGpuKernel("ncclKernel_exchange", 20),
 }  # without "data": the device is idle while data are read
+EXCHANGE_KERNEL = KERNEL_OF_ACTIVITY["exchange"]
 
 
 class HtaExporter(Exporter):
     """Exporter for Holistic Trace Analysis (HTA), with one folder per trial.
 
-    Compute and update are kernels of one stream; wait and exchange are kernels of another stream.
+    Compute and update are kernels of one stream; wait and exchange are kernels of another stream. An exchange that
+    overlaps with compute has one kernel per exchanged part of a gradient bucket.
     """
 
     kind: Literal["hta"] = "hta"
@@ -71,7 +73,9 @@ class HtaExporter(Exporter):
                 yield f"rank {rank} is left out: no activity took any time, and HTA cannot read empty traces"
                 continue
             folder.mkdir(exist_ok=True)  # only for ranks with a trace: some programs fail on an empty folder
-            trace = _build_hta_trace_of_worker(rank, trial.plan.workers, steps, rank_activities)
+            buckets = trial.buckets[trial.buckets["node"].isin(set(steps["node"]))]
+            kernels = _place_bucket_exchanges(_merge_activities_into_kernels(rank_activities), buckets)
+            trace = _build_hta_trace_of_worker(rank, trial.plan.workers, steps, kernels)
             # The JSON has blanks after colons, because HTA searches for `"rank": `.
             compressed = gzip.compress(json.dumps(trace).encode(), mtime=0)
             (folder / f"rank-{rank}{self.file_suffix}").write_bytes(compressed)
@@ -80,7 +84,7 @@ class HtaExporter(Exporter):
 
 
 def _build_hta_trace_of_worker(
-    worker_rank: int, world_size: int, step_table: pd.DataFrame, activity_table: pd.DataFrame
+    worker_rank: int, world_size: int, step_table: pd.DataFrame, kernels: pd.DataFrame
 ) -> dict[str, Any]:
     """Return the trace of one worker (rank) for Holistic Trace Analysis.
 
@@ -88,7 +92,6 @@ def _build_hta_trace_of_worker(
 
     Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
-    kernels = _merge_activities_into_kernels(activity_table)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
     events = [
         _step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_starts_and_durations(step_table)
@@ -109,6 +112,19 @@ def _merge_activities_into_kernels(activity_table: pd.DataFrame) -> pd.DataFrame
     kernels = activity_table[activity_table["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
+
+
+def _place_bucket_exchanges(kernels: pd.DataFrame, bucket_rows: pd.DataFrame) -> pd.DataFrame:
+    """Replace the exchange kernels of a worker's steps by the exchanges of its gradient buckets, where it logged any.
+
+    Kernels of buckets have the begin and the end that the worker logged, and overlap with its compute.
+    """
+    if bucket_rows.empty:
+        return kernels
+    is_replaced = kernels["kernel"].isin([EXCHANGE_KERNEL]) & kernels["step"].isin(bucket_rows["step"])
+    times_ns = {f"{edge}_ns": (NS_PER_S * bucket_rows[f"{edge}_s"]).clip(lower=0) for edge in ("begin", "end")}
+    exchanges = pd.DataFrame({"step": bucket_rows["step"], "kernel": [EXCHANGE_KERNEL] * len(bucket_rows), **times_ns})
+    return pd.concat([kernels[~is_replaced], exchanges]).sort_values("begin_ns", kind="stable")
 
 
 def _round_to_us(nanoseconds: pd.Series) -> list[int]:

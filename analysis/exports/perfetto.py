@@ -8,22 +8,18 @@ began, on one clock for all nodes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 
-from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlapping_steps, split_steps_into_activities
+from analysis.exports.activities import ACTIVITY_ORDER, count_overlapping_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
+from analysis.exports.perfetto_trace import PerfettoTrace, seconds_to_ns
 from analysis.metrics.event_outcomes import find_event_times
+from analysis.reading.bucket_exchanges import ARRAY_SEPARATOR
 from analysis.reading.run_table import RunLogTables, TrialLogTables
-
-if TYPE_CHECKING:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-
-SEQUENCE_ID = 1  # all packets come from the same writer, in order
 
 
 class PerfettoExporter(Exporter):
@@ -44,92 +40,6 @@ class PerfettoExporter(Exporter):
             (out_folder / f"{trial.plan.trial}{self.file_suffix}").write_bytes(trace.encode())
 
 
-@dataclass
-class PerfettoTrace:
-    """Perfetto trace of one trial, as a list of packets.
-
-    Tracks are numbered from 1 in the order of their addition.
-    """
-
-    packets: list["TracePacket"] = field(default_factory=list)
-    track_count: int = 0
-
-    def encode(self) -> bytes:
-        """Return the trace as bytes of a Perfetto file."""
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Message  # noqa: PLC0415 - an extra
-
-        return bytes(Message(packet=self.packets).SerializeToString(deterministic=True))
-
-    def add_process_track(self, name: str) -> int:
-        """Add a track for a process, which is a group of tracks, and return the number of the track."""
-        number = self._add_track_descriptor(name, None)
-        descriptor = self.packets[-1].track_descriptor
-        descriptor.process.pid = number
-        descriptor.process.process_name = name
-        descriptor.child_ordering = descriptor.EXPLICIT
-        return number
-
-    def add_track(self, name: str, parent_track: int) -> int:
-        """Add a track for slices and instants, and return the number of the track."""
-        return self._add_track_descriptor(name, parent_track)
-
-    def add_counter_track(self, name: str, parent_track: int, unit: str = "") -> int:
-        """Add a track for values over time (a counter), and return the number of the track."""
-        number = self._add_track_descriptor(name, parent_track)
-        self.packets[-1].track_descriptor.counter.unit_name = unit
-        return number
-
-    def add_slice(self, track_number: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
-        """Add a slice (an event with a duration) to a track.
-
-        Add the slices of a track in the order of their begin.
-        """
-        begin = self._add_event(track_number, begin_ns, "TYPE_SLICE_BEGIN")
-        begin.name = name
-        self._add_annotations(begin, annotations)
-        self._add_event(track_number, end_ns, "TYPE_SLICE_END")
-
-    def add_instant_event(self, track_number: int, name: str, time_ns: int, **annotations: Any) -> None:
-        """Add an instant (an event without a duration) to a track."""
-        event = self._add_event(track_number, time_ns, "TYPE_INSTANT")
-        event.name = name
-        self._add_annotations(event, annotations)
-
-    def add_counter_value(self, track_number: int, time_ns: int, value: float) -> None:
-        """Set the value of a counter track from the time `time_ns` on."""
-        self._add_event(track_number, time_ns, "TYPE_COUNTER").double_counter_value = value
-
-    def _add_track_descriptor(self, name: str, parent_track: int | None) -> int:
-        self.track_count += 1
-        packet = self._add_trace_packet(0)
-        packet.track_descriptor.uuid = self.track_count
-        packet.track_descriptor.name = name
-        if parent_track is not None:
-            packet.track_descriptor.parent_uuid = parent_track
-            packet.track_descriptor.sibling_order_rank = self.track_count
-        return self.track_count
-
-    def _add_event(self, track_number: int, time_ns: int, event_type: str) -> Any:
-        event = self._add_trace_packet(time_ns).track_event
-        event.track_uuid = track_number
-        event.type = event.Type.Value(event_type)
-        return event
-
-    def _add_trace_packet(self, time_ns: int) -> "TracePacket":
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket  # noqa: PLC0415 - an extra
-
-        packet = TracePacket(timestamp=int(time_ns), trusted_packet_sequence_id=SEQUENCE_ID)
-        if not self.packets:
-            packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-        self.packets.append(packet)
-        return packet
-
-    @staticmethod
-    def _add_annotations(event: Any, annotations: dict[str, Any]) -> None:
-        for name, value in annotations.items():
-            event.debug_annotations.add(name=name, int_value=int(value))
-
-
 def _add_trial_to_trace(trial: TrialLogTables, trace: PerfettoTrace) -> Iterator[str]:
     """Add all data of a trial to a Perfetto trace.
 
@@ -140,6 +50,7 @@ def _add_trial_to_trace(trial: TrialLogTables, trace: PerfettoTrace) -> Iterator
     for node_name, node_activities in activities.groupby("node", sort=False):
         process_track = trace.add_process_track(str(node_name))
         _add_activity_tracks(node_activities, process_track, trace)
+        _add_bucket_track(trial.buckets[trial.buckets["node"] == node_name], process_track, trace)
         _add_training_loss_track(trial.steps[trial.steps["node"] == node_name], process_track, trace)
     _add_server_updates(trial, trace)
     if count := count_overlapping_steps(trial.steps):
@@ -161,12 +72,12 @@ def _add_trial_wide_tracks(trial: TrialLogTables, trace: PerfettoTrace) -> None:
         if event.applied_s is not None:
             track = trace.add_track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process_track)
             end_s = event.ended_s if event.ended_s is not None else trial.seconds or event.applied_s
-            begin_ns = _seconds_to_ns(event.applied_s)
-            trace.add_slice(track, event.kind, begin_ns, max(_seconds_to_ns(end_s), begin_ns))
+            begin_ns = seconds_to_ns(event.applied_s)
+            trace.add_slice(track, event.kind, begin_ns, max(seconds_to_ns(end_s), begin_ns))
     if trial.switch_record and trial.switch_record.committed:
         step = trial.switch_record.committed.get("step", 0)
         track = trace.add_track("switch", process_track)
-        trace.add_instant_event(track, "switch", _seconds_to_ns(trial.switch_record.committed_s), step=step)
+        trace.add_instant_event(track, "switch", seconds_to_ns(trial.switch_record.committed_s), step=step)
 
 
 def _add_activity_tracks(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
@@ -181,6 +92,28 @@ def _add_activity_tracks(activities: pd.DataFrame, process_track: int, trace: Pe
         track = trace.add_track(activity, process_track)
         for begin, end, step in zip(rows["begin_ns"], rows["end_ns"], rows["step"], strict=True):
             trace.add_slice(track, activity, begin, end, step=step)
+
+
+def _add_bucket_track(bucket_rows: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
+    """Add a track with the exchanges of a node's gradient buckets, if any overlapped with its compute.
+
+    Every exchanged part of a bucket is a slice. Unlike activities, it has the begin and the end that the node logged.
+    """
+    if bucket_rows.empty:
+        return
+    track = trace.add_track("exchange of buckets", process_track)
+    columns = (bucket_rows[name] for name in ("step", "bucket", "part", "bytes_sent", "arrays", "begin_s", "end_s"))
+    for step, bucket, part, bytes_sent, arrays, begin_s, end_s in zip(*columns, strict=True):
+        name, numbers = f"bucket {bucket}{_shorten_array_names(arrays)}", {"step": step, "bucket": bucket, "part": part}
+        times_ns = seconds_to_ns(begin_s), seconds_to_ns(end_s)
+        trace.add_slice(track, name, *times_ns, **numbers, bytes=bytes_sent, arrays=arrays)
+
+
+def _shorten_array_names(names: str) -> str:
+    """Return the first and the last name of a bucket's arrays, to follow its number; empty if they are not known."""
+    first, *others = names.split(ARRAY_SEPARATOR)
+    last = f" … {others[-1]}" if others else ""
+    return f": {first}{last}" if first else ""
 
 
 def _add_training_loss_track(step_rows: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
@@ -204,7 +137,7 @@ def _add_server_updates(trial: TrialLogTables, trace: PerfettoTrace) -> None:
     track = trace.add_track("update", process_track)
     updates = trial.updates.sort_values("time_s", kind="stable")
     for at_s, version, worker in zip(updates["time_s"], updates["version"], updates["worker"], strict=True):
-        trace.add_instant_event(track, f"worker-{worker}", _seconds_to_ns(at_s), version=version)
+        trace.add_instant_event(track, f"worker-{worker}", seconds_to_ns(at_s), version=version)
     staleness_track = trace.add_counter_track("staleness", process_track, "updates")
     _add_finite_counter_values(trace, staleness_track, updates["time_s"], updates["staleness"])
 
@@ -216,13 +149,4 @@ def _add_finite_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Ser
     """
     for at_s, value in zip(times_s.astype(float), pd.to_numeric(values, errors="coerce"), strict=True):
         if np.isfinite(value):
-            trace.add_counter_value(track, _seconds_to_ns(at_s), float(value))
-
-
-def _seconds_to_ns(seconds: float) -> int:
-    """Convert seconds since the begin of training to nanoseconds.
-
-    Negative times become 0, because Perfetto has none. A time can be negative by some microseconds, because the clocks
-    of nodes differ slightly.
-    """
-    return max(0, round(NS_PER_S * seconds))
+            trace.add_counter_value(track, seconds_to_ns(at_s), float(value))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, STEP_PHASE_COLOURS, add_run_title_and_footer, create_figure
-from analysis.report.wording import format_number
+from analysis.report.wording import WAITS_FOR_EXCHANGE, format_number
 from analysis.results.trial_result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.29
@@ -61,18 +61,21 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
 def _figure_title(groups: Sequence[TrialGroup]) -> str:
     """Return a title on the exchange time per step on the most workers.
 
-    The title names the strategies with the shortest and with the longest exchange time.
+    The title names the strategies with the shortest and with the longest exchange time, under the first condition.
     """
     largest = [group for group in groups if not group.is_baseline and group.workers == max(g.workers for g in groups)]
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
     comparable = [group for group in largest if group.condition == largest[0].condition]
     low, high = min(comparable, key=_compute_exchange_share), max(comparable, key=_compute_exchange_share)
+    place = f"On {low.workers} workers" + (f" ({low.condition})" if low.condition else "")
     if low == high:
         share = _compute_exchange_share(low)
-        return f"On {low.workers} workers {low.strategy} spends {share:.0%} of a step on the exchange"
+        return f"{place} {low.strategy} spends {share:.0%} of a step on the exchange"
+    hides_communication = any(group.mean_hidden_communication_s for group in (low, high))
+    verb = WAITS_FOR_EXCHANGE if hides_communication else "exchanges for"
     return (
-        f"On {low.workers} workers {low.strategy} exchanges for a mean of {format_number(_exchange_time_ms(low))} ms "
+        f"{place} {low.strategy} {verb} a mean of {format_number(_exchange_time_ms(low))} ms "
         f"per step, {high.strategy} for {format_number(_exchange_time_ms(high))} ms"
     )
 

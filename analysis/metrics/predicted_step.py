@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
+import pandas as pd
+
 from analysis.metrics.step_seconds import steps_of_complete_exchanges
 from analysis.reading.run_table import TrialLogTables
-from analysis.reading.training_phases import training_phases
+from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def predicted_typical_step_s(trial: TrialLogTables) -> float | None:
@@ -26,13 +28,26 @@ def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
     The mean is over rounds: all steps up to an exchange. None where no round is whole, since closed forms predict whole
     rounds only, or where nothing is predicted.
     """
-    return _weighted_mean_s(
-        (
-            phase.predicted.mean_step_s,
-            len(steps_of_complete_exchanges(phase.steps, trial.plan, phase.exchange_period)),
-        )
+    first_steps = frozenset({0, *trial.evals["step"].dropna()})
+    counted = (
+        (phase, steps_of_complete_exchanges(phase.steps, trial.plan, phase.exchange_period))
         for phase in training_phases(trial)
     )
+    return _weighted_mean_s((_predicted_mean_s(phase, steps, first_steps), len(steps)) for phase, steps in counted)
+
+
+def _predicted_mean_s(phase: TrainingPhase, steps: pd.DataFrame, first_steps: frozenset[float]) -> float | None:
+    """Return the predicted mean time of steps of a phase, of which the first ones after an evaluation take longer.
+
+    Args:
+        phase: training phase with its prediction.
+        steps: those of its steps that the mean is over.
+        first_steps: numbers of the steps before which all workers wait for an evaluation, or for the begin.
+    """
+    mean_s = phase.predicted.mean_step_s
+    if mean_s is None or steps.empty or phase.sync_or_async == "asynchronous":
+        return mean_s
+    return mean_s + phase.predicted.epoch_start_delay_s * float(steps["step"].isin(first_steps).mean())
 
 
 def _weighted_mean_s(seconds_and_counts: Iterable[tuple[float | None, int]]) -> float | None:

@@ -15,7 +15,10 @@ from analysis.reading.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogL
 from analysis.statistics.centre import Floats
 
 INTEGER_COLUMNS = frozenset(
-    {"step", "epoch", "samples", "bytes_sent", "messages_sent", "staleness", "version", "worker", "push_step"}
+    {
+        *("step", "epoch", "samples", "bytes_sent", "messages_sent", "staleness", "version", "worker", "push_step"),
+        *("bucket", "part"),
+    }
 )
 INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 

@@ -6,6 +6,7 @@ Column names end with the unit. Times are seconds of virtual time since the even
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from analysis.reading import mllog
 from analysis.reading.batches import read_logged_rows, rows_to_data_frame
+from analysis.reading.bucket_exchanges import read_bucket_exchanges
 from analysis.reading.collectives import read_collectives
 from analysis.reading.consensus import read_consensus
 from analysis.reading.damage import FileProblem, find_run_file_damage, find_trial_file_damage
@@ -29,7 +31,9 @@ from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
 STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
 
 READ_STEP_COLUMNS = tuple(column for column in STEP_COLUMNS if column not in {"forward_s", "backward_s"})
-OPTIONAL_STEP_COLUMNS = {"epoch", "wait_s", "late_s", "messages_sent", "staleness", "hidden_s"}  # may be unknown
+OPTIONAL_STEP_COLUMNS = {  # may be unknown
+    *("epoch", "wait_s", "late_s", "messages_sent", "staleness", "hidden_s", "early_s"),
+}
 REQUIRED_STEP_COLUMNS = tuple(column for column in READ_STEP_COLUMNS if column not in OPTIONAL_STEP_COLUMNS)
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
 NODE_COUNTERS = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # in `node_stop`
@@ -50,6 +54,7 @@ class TrialLogTables:
     - `sample_pictures`: pictures that show what the trained model does; None if its model has none.
     - `collectives`: node and COLLECTIVE_COLUMNS; a row per node and collective of a user's command.
     - `consensus`: node, step and CONSENSUS_COLUMNS; a row per worker and evaluation of a gossip strategy.
+    - `buckets`: node, BUCKET_COLUMNS and arrays; a row per worker and exchanged part of a gradient bucket.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
@@ -73,6 +78,7 @@ class TrialLogTables:
     sample_pictures: SamplePictures | None = None
     collectives: pd.DataFrame = field(default_factory=lambda: read_collectives({}, 0.0))  # of a user's command
     consensus: pd.DataFrame = field(default_factory=lambda: read_consensus({}))  # of a gossip strategy
+    buckets: pd.DataFrame = field(default_factory=lambda: read_bucket_exchanges({}, 0.0, {})[0])
     damage: tuple[FileProblem, ...] = ()
     disturbed_attempts: tuple[str, ...] = ()
 
@@ -119,6 +125,11 @@ class RunLogTables:
         """Parameter updates of all trials: one row per trial and applied gradient."""
         return _concatenate_trial_frames((trial.plan.trial, trial.updates) for trial in self.trials)
 
+    @cached_property
+    def buckets(self) -> pd.DataFrame:
+        """Exchanges of gradient buckets of all trials: one row per trial, worker and part of a bucket."""
+        return _concatenate_trial_frames((trial.plan.trial, trial.buckets) for trial in self.trials)
+
 
 def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
     """Read the logs of all nodes of a trial; return them by node name."""
@@ -144,8 +155,10 @@ def read_trial_tables(
     first_owner = next(iter(plan.shard_owners), "")
     first_owner_log = log_by_node_name.get(first_owner, NodeLog(()))
     rows, unusable_updates = read_logged_rows(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
-    if unusable_updates:
-        unusable_batches |= {first_owner: unusable_updates}
+    switch_s = switch_record.second_strategy_start_s if switch_record else inf
+    buckets, unusable_buckets = read_bucket_exchanges(log_by_node_name, zero_s, plan.strategy, switch_s)
+    for name, lines in (*unusable_buckets.items(), (first_owner, unusable_updates)):
+        unusable_batches[name] = (*unusable_batches.get(name, ()), *lines)
     updates = rows_to_data_frame(rows, UPDATE_COLUMNS)
     evals = _build_evaluation_table(coordinator_log, zero_s)
     return TrialLogTables(
@@ -166,6 +179,7 @@ def read_trial_tables(
         sample_pictures=read_sample_pictures(pictures.value) if pictures else None,
         collectives=read_collectives(log_by_node_name, zero_s),
         consensus=read_consensus(log_by_node_name),
+        buckets=buckets,
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
         disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )

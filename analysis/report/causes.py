@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.report.fastest import MAX_LISTED, TwoFastestStrategies, format_missed_repeats
-from analysis.report.wording import format_number, format_worker_count
+from analysis.report.wording import WAITS_FOR_EXCHANGE, format_number, format_worker_count
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialGroup, have_same_seeds
 from analysis.statistics.intervals import ratio_interval
@@ -69,7 +69,9 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
     )
     rest = "" if len(peer_groups) <= MAX_LISTED else "; the other strategies lie between these times"
     winner_name = _format_short_group_name(winner_group, winner_group)
-    own = f"{winner_name} {PHASE_VERBS[phase]} a mean of {_format_step_phase_ms(winner_group, phase)} ms per step"
+    hides_communication = any(group.mean_hidden_communication_s for group in (winner_group, *peer_groups))
+    verb = WAITS_FOR_EXCHANGE if phase == "exchange" and hides_communication else PHASE_VERBS[phase]
+    own = f"{winner_name} {verb} a mean of {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
 

@@ -67,7 +67,8 @@ def _measure_and_save_trial(
     if write:
         record.write_log_and_step_table(trial_folder, trial_tables, logs)
         fidelity.write_fidelity_json(trial_folder, trial_tables, verdicts, proofs)
-    table = replace(trial_tables, steps=trial_tables.steps[FIGURE_STEP_COLUMNS])
+    steps, no_buckets = trial_tables.steps[FIGURE_STEP_COLUMNS], trial_tables.buckets[:0]
+    table = replace(trial_tables, steps=steps, buckets=no_buckets)
     return AnalysedTrial(table, measure_trial(trial_tables, verdicts.values()), proofs)
 
 

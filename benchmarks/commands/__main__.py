@@ -6,8 +6,7 @@ import sys
 from benchmarks.commands.cases import all_trial_rows
 from benchmarks.commands.measurements import measure_trial_rows
 from benchmarks.commands.metering_cost import METERING_ROW, measure_metering_cost
-from benchmarks.commands.results_page import RESULTS_PAGE, format_page, format_table
-from compose.runs.git_commit import git_commit_of_checkout
+from benchmarks.commands.results_page import RESULTS_PAGE, describe_origin, format_page, format_table
 
 DEFAULT_ROUNDS = 3
 
@@ -27,15 +26,8 @@ def main() -> int:
     results.extend(measure_trial_rows(rows, arguments.rounds))
     sys.stdout.write(format_table(results) + "\n")
     if arguments.write:
-        RESULTS_PAGE.write_text(format_page(results, _describe_origin(arguments.write)))
+        RESULTS_PAGE.write_text(format_page(results, describe_origin(arguments.write)))
     return 0 if all(result.meets_limit for result in results) else 1
-
-
-def _describe_origin(machine: str) -> str:
-    """Return the machine and the commit of the measurement, as text for the page."""
-    commit = git_commit_of_checkout()
-    changes = " with uncommitted changes" if commit.get("dirty") else ""
-    return f"{machine}, commit {commit.get('id', 'unknown')[:8]}{changes}"
 
 
 if __name__ == "__main__":

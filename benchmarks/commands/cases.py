@@ -9,7 +9,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 MIB = 1 << 20
 GLOO = {"gloo": {"kind": "command"}}
 
-Trial = Mapping[str, Any]  # of summary.json
+Trial = Mapping[str, Any]  # of summary.json, and the text of plan.json as `plan`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,7 @@ class Row:
     description: str
     at_most: float | None = None
     at_least: float | None = None
+    engine: str = "docker"  # that runs the trials
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def _measure_round(row: TrialRow, result: RowResult) -> None:
     trials = []
     for scenario in row.scenarios:
         try:
-            trials.append(_run(scenario))
+            trials.append(_run(scenario, row.engine))
         except EnsayoError as error:
             result.defects.append(str(error))
             return
@@ -59,10 +59,11 @@ def _measure_round(row: TrialRow, result: RowResult) -> None:
         result.defects.extend(trial["status_reason"] for trial in trials if trial["status"] != "success")
 
 
-def _run(scenario: dict[str, Any]) -> Trial:
+def _run(scenario: dict[str, Any], engine: str) -> Trial:
     with tempfile.TemporaryDirectory(prefix="ensayo-benchmark-") as folder:
-        run = ensayo.rehearse(scenario, engine="docker", runs_folder=folder)
+        run = ensayo.rehearse(scenario, engine=engine, runs_folder=folder)
         if run.exit_code == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         (trial,) = json.loads((Path(run.folder) / "summary.json").read_text(encoding="utf-8"))["trials"]
-        return dict(trial)
+        (plan_path,) = Path(run.folder).glob("trials/*/plan.json")
+        return {**trial, "plan": plan_path.read_text(encoding="utf-8")}

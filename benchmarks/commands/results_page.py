@@ -7,6 +7,7 @@ from statistics import median
 
 from benchmarks.commands.measurements import RowResult
 from benchmarks.markdown import markdown_table
+from compose.runs.git_commit import git_commit_of_checkout
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "commands.md"
 HEADER = ("measurement", "median (range)", "limit", "rounds", "defects")
@@ -14,7 +15,7 @@ HEADER = ("measurement", "median (range)", "limit", "rounds", "defects")
 
 def format_table(results: Sequence[RowResult]) -> str:
     """Return the table of all rows in Markdown; a limit that is not met is marked."""
-    return "\n".join(markdown_table(HEADER, [_format_row(result) for result in results]))
+    return "\n".join(markdown_table(HEADER, [format_row(result) for result in results]))
 
 
 def format_page(results: Sequence[RowResult], origin: str) -> str:
@@ -29,7 +30,15 @@ def format_page(results: Sequence[RowResult], origin: str) -> str:
     )
 
 
-def _format_row(result: RowResult) -> tuple[str, ...]:
+def describe_origin(machine: str) -> str:
+    """Return the machine and the commit of the measurement, as text for the page."""
+    commit = git_commit_of_checkout()
+    changes = " with uncommitted changes" if commit.get("dirty") else ""
+    return f"{machine}, commit {commit.get('id', 'unknown')[:8]}{changes}"
+
+
+def format_row(result: RowResult) -> tuple[str, ...]:
+    """Return the cells of a row; a limit that is not met is marked."""
     row = result.row
     limit = f"≤ {row.at_most:g}" if row.at_most is not None else f"≥ {row.at_least:g}"
     mark = "" if result.meets_limit else " (not met)"

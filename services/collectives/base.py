@@ -228,6 +228,7 @@ class NetworkAndModelSizes(FrozenRecord):
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
     array_sizes: tuple[int, ...]  # entries of the model's arrays, in the order of the parameter vector
     array_shapes: tuple[tuple[int, ...], ...] = ()  # of the same arrays; empty: not known
+    array_names: tuple[str, ...] = ()  # of the same arrays; empty: not known
     array_flops: tuple[float, ...] = ()  # operations of a forward pass by array, in the same order; empty: not known
     # Bytes of an entry as it is summed, whatever its number format on the wire; more where a payload is declared.
     entry_bytes: float = 4

@@ -115,12 +115,13 @@ def get_auto_collective_sizes(
     array_flops: tuple[float, ...],
     vector_entry_bytes: float,
     cost_model: CostModel,
+    array_names: tuple[str, ...] = (),
 ) -> NetworkAndModelSizes:
     """Return the sizes of network and model from which a collective algorithm is set up.
 
     A collective chooses its `auto` values from them. The sizes are the groups of workers that are near each other, the
     array shapes of the model, the size of an entry of the parameter vector, and the bytes that a worker sends during
-    the longest round trip.
+    the longest round trip. The names of the arrays only describe parts of the vector.
     """
     ranks = {node.name: node.rank for node in node_plans if node.role == "worker"}
     groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(node_plans))
@@ -128,6 +129,7 @@ def get_auto_collective_sizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
         array_sizes=tuple(map(prod, array_shapes)),
         array_shapes=array_shapes,
+        array_names=array_names,
         array_flops=array_flops,
         entry_bytes=vector_entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),

@@ -115,6 +115,7 @@ def _plan_declared_strategy(
         _flops_by_array(workload.model.forward_flops(task), layout),
         vector.entry_bytes,
         cost,
+        tuple(name for name, _ in layout.arrays),
     )
     worker_nodes = [node for node in nodes if node.role == "worker"]
     data_order, first_phase = workload.data_order(workers, trial.seed), trial.strategy.training_phases().first

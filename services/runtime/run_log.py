@@ -14,11 +14,15 @@ from typing import Any
 from services.runtime.clock import Clock
 
 LOG_LINE_PREFIX = ":::MLLOG "
-# Of `node_steps`: a row per training step of a worker. `hidden_s` is communication that overlaps with its compute.
+# Of `node_steps`: a row per training step of a worker. `hidden_s` is communication that overlaps with its compute,
+# `early_s` the part of `compute_s` before the begin of the step.
 STEP_COLUMNS = (
     *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness", "forward_s", "backward_s", "hidden_s"),
+    "early_s",
 )
+# Of `node_buckets`: a row per part of a gradient bucket that a worker exchanges beside its compute.
+BUCKET_COLUMNS = ("step", "bucket", "part", "begin_s", "end_s", "bytes_sent")
 UPDATE_COLUMNS = (  # of `shard_updates` and `shard_drops`: a row per pushed gradient
     *("version", "worker", "push_step", "staleness", "samples", "time_s"),
 )

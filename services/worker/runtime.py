@@ -23,7 +23,7 @@ from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EvaluationPointReport, StopOrSwitchDecision
 from services.runtime.device import VectorPart
 from services.runtime.pacing import ComputeSpeedPacer, ReportBucket, TimedComputeResult, is_phase_deadline_missed
-from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
+from services.runtime.run_log import RunLog, StepTimer
 from services.schema.arrays import (
     Array,
     HostArray,
@@ -35,6 +35,7 @@ from services.schema.arrays import (
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.overlap import BucketReduction
 from services.worker.batch_balancer import BatchBalancer
+from services.worker.step_log import TrainingStepLog
 from services.worker.strategy_switch import WorkerStrategySwitch
 
 WARM_UP_GRADIENTS = 3
@@ -141,7 +142,7 @@ class WorkerRuntime:
         initial_params = self.plan.model.init_parameters(self.data.task, self.plan.seed, self.plan.dtype)
         params = self.algorithm_context.device.to_device(initial_params)
         result = StepResult(params, self.current_algorithm.initial_state(params))
-        step_log = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
+        step_log = TrainingStepLog(self.log)
         stop_task = asyncio.create_task(self._await_run_stop())
         switch_task = asyncio.create_task(self._await_strategy_switch())
         evaluations, step = self.plan.evaluation_schedule, 0
@@ -291,7 +292,7 @@ class WorkerRuntime:
         self.log.log_event("node_switch", value, step=step)
         return step, step_result
 
-    async def _run_training_step(self, step: int, previous: StepResult, step_log_batch: LogEventBatch) -> StepResult:
+    async def _run_training_step(self, step: int, previous: StepResult, step_log: TrainingStepLog) -> StepResult:
         """Run one training step, and log its seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
         traffic = self.algorithm_context.transport.traffic
@@ -312,7 +313,9 @@ class WorkerRuntime:
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
             is_missed = is_phase_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
             self.counters.count_compute_deadline(is_missed=is_missed)
-        step_log_batch.add_event(
+        if gradient.reduction is not None:
+            step_log.add_bucket_exchanges(step, gradient.reduction.exchanges)
+        step_log.add_step(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,
@@ -328,6 +331,7 @@ class WorkerRuntime:
                 _round_to_microseconds(computed.forward_s),
                 _round_to_microseconds(computed.backward_s),
                 _round_to_microseconds(seconds.get("hidden")),
+                _round_to_microseconds(seconds.get("early")),
             )
         )
         if self.plan.hash_every_step:
@@ -479,11 +483,11 @@ class WorkerRuntime:
 def _move_early_compute(step_timer: StepTimer, early_s: float) -> None:
     """Count compute that an emulated device did before the step, while the worker waited for the exchange before.
 
-    It counts as compute, and as much of the exchange as hidden.
+    It counts as compute, and as much of the exchange as hidden. The timer's phase `early` is this part of the compute.
     """
     moved_s = min(early_s, step_timer.seconds.get("exchange", 0.0))
     if moved_s:
-        for phase, seconds in (("compute", moved_s), ("exchange", -moved_s), ("hidden", moved_s)):
+        for phase, seconds in (("compute", moved_s), ("exchange", -moved_s), ("hidden", moved_s), ("early", moved_s)):
             step_timer.add_seconds(phase, seconds)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from services.scenario.learning_task import learning_task_of
+
 Simulate = Callable[..., Any]
 
 RING = {"kind": "all_reduce"}
@@ -193,6 +195,35 @@ def test_step_after_an_evaluation_does_not_begin_early(simulate: Simulate) -> No
     assert epochs[1] == pytest.approx(epochs[0], rel=1e-4)
     assert epochs[1][0] > 1.05 * epochs[1][1]
     assert sum(row["step_s"] for row in rows) == pytest.approx(trial.plan.predicted_s, rel=0.01)
+
+
+@pytest.mark.parametrize("strategy", [overlapped("100kB"), PRIORITY])
+def test_every_exchange_of_a_bucket_is_logged(simulate: Simulate, strategy: dict[str, Any]) -> None:
+    """Its times are those that the step log sums up, and its bytes those that the worker has sent."""
+    trial = simulate(strategy, 3, cluster=links("40mbit"), **LENET)
+
+    order = trial.plan.strategy.overlap.exchange_order
+    for rank in range(3):
+        rows, steps = trial.rows(f"worker-{rank}", "node_buckets"), trial.steps(rank)
+        assert [row["bucket"] for row in rows] == [part.bucket for part in order] * len(steps)
+        for step in steps:
+            of_step = [row for row in rows if row["step"] == step["step"]]
+            assert len({(row["bucket"], row["part"]) for row in of_step}) == len(order)
+            assert sum(row["bytes_sent"] for row in of_step) == step["bytes_sent"]
+            communication_s = sum(row["end_s"] - row["begin_s"] for row in of_step)
+            assert communication_s == pytest.approx(step["exchange_s"] + step["hidden_s"], abs=1e-4)
+            assert min(row["begin_s"] for row in of_step) >= step["start_s"]
+            assert max(row["end_s"] for row in of_step) <= step["start_s"] + step["step_s"] + 1e-5
+
+
+def test_buckets_name_their_arrays(simulate: Simulate) -> None:
+    """A trace shows which layer is exchanged."""
+    plan = simulate(overlapped("20kB"), 2, **LENET).plan
+
+    names = [name for bucket in reversed(plan.strategy.overlap.buckets) for name in bucket.arrays]
+    layout = plan.model.parameter_layout(learning_task_of(plan.dataset)[0])
+    assert len(plan.strategy.overlap.buckets) > 1
+    assert names == [name for name, _ in layout.arrays]
 
 
 @pytest.mark.parametrize(

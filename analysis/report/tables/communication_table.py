@@ -12,6 +12,7 @@ class CommunicationRow:
 
     trial: str
     step_s: float
+    predicted_step_s: float | None  # by the closed form, to which only exposed communication adds; None: no prediction
     compute_s: float  # the hidden communication included
     hidden_s: float  # a collective is in flight, and the worker does not wait for it
     exposed_s: float  # the worker waits for a collective
@@ -29,6 +30,7 @@ def make_communication_table(trials: Iterable[TrialResult]) -> tuple[Communicati
         CommunicationRow(
             trial=trial.id,
             step_s=sum(trial.phase_seconds.values()),
+            predicted_step_s=trial.predicted_mean_step_seconds,
             compute_s=trial.phase_seconds["compute"],
             hidden_s=trial.hidden_communication_seconds,
             exposed_s=trial.phase_seconds["exchange"] + trial.phase_seconds["wait"],

@@ -19,6 +19,7 @@ class GradientBucket(FrozenRecord):
     stop: int
     backward_share: float  # of the operations of the backward pass: for this bucket, after those of the bucket before
     forward_share: float  # of the operations of a forward pass that use this range of the parameters
+    arrays: tuple[str, ...] = ()  # names of the model's arrays in this range; empty: not known
 
     @property
     def vector_range(self) -> VectorRange:

@@ -23,6 +23,16 @@ class BucketCollective(NamedTuple):
     compressor: Compressor
 
 
+class BucketExchange(NamedTuple):
+    """Exchange of a part of a bucket: begin and end on the clock of the step timer, and payload bytes sent."""
+
+    bucket: int
+    part: int  # number of the part within its bucket
+    begin_s: float
+    end_s: float
+    bytes_sent: int
+
+
 class BucketReduction:
     """Weighted sum of one step's gradient over all workers, which begins before the backward pass ends.
 
@@ -58,8 +68,7 @@ class BucketReduction:
         self._step_timer = step_timer
         self._ready = [asyncio.Event() for _ in self.buckets]
         self._reported_count = 0
-        self._communication_s = 0.0
-        self._ends_s = [0.0] * len(self.buckets)
+        self._exchanges: list[BucketExchange] = []
         self._task = asyncio.create_task(self._sum_parts())
 
     def report_bucket(self) -> None:
@@ -70,7 +79,13 @@ class BucketReduction:
     @property
     def exchange_ends_s(self) -> tuple[float, ...]:
         """Time at which each bucket had been summed, by bucket, on the clock of the step timer."""
-        return tuple(self._ends_s)
+        ends_s = {exchange.bucket: exchange.end_s for exchange in self._exchanges}
+        return tuple(ends_s[bucket] for bucket in range(len(self.buckets)))
+
+    @property
+    def exchanges(self) -> tuple[BucketExchange, ...]:
+        """Exchanges of all parts so far, in their order."""
+        return tuple(self._exchanges)
 
     async def wait_for_sum(self) -> HostArray:
         """Wait until all buckets have been summed, and return the vector.
@@ -83,7 +98,8 @@ class BucketReduction:
         start_s = self._step_timer.clock.now()
         await self._task
         exposed_s = self._step_timer.clock.now() - start_s
-        self._step_timer.add_seconds("hidden", max(0.0, self._communication_s - exposed_s))
+        communication_s = sum(exchange.end_s - exchange.begin_s for exchange in self._exchanges)
+        self._step_timer.add_seconds("hidden", max(0.0, communication_s - exposed_s))
         return self.vector
 
     async def cancel(self) -> None:
@@ -92,12 +108,16 @@ class BucketReduction:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _sum_parts(self) -> None:
+        clock, traffic = self._step_timer.clock, self._collective.member.transport.traffic
+        part_counts = [0] * len(self.buckets)
         for number, part in enumerate(self._order):
             await self._ready[part.bucket].wait()
-            start_s = self._step_timer.clock.now()
+            begin_s, bytes_before = clock.now(), traffic.payload_bytes
             await self._sum_part(FIRST_PART_CHANNEL + number, part)
-            self._ends_s[part.bucket] = self._step_timer.clock.now()
-            self._communication_s += self._ends_s[part.bucket] - start_s
+            bytes_sent = traffic.payload_bytes - bytes_before
+            exchange = BucketExchange(part.bucket, part_counts[part.bucket], begin_s, clock.now(), bytes_sent)
+            self._exchanges.append(exchange)
+            part_counts[part.bucket] += 1
 
     async def _sum_part(self, channel: int, part: BucketPart) -> None:
         entries = part.vector_range.view(self.vector)

@@ -34,13 +34,20 @@ def cut_into_buckets(sizes: NetworkAndModelSizes, entries_per_bucket: float) -> 
     The array with which a bucket reaches `entries_per_bucket` entries is its last one.
     """
     stop = sum(sizes.array_sizes)
-    start, open_share = stop, 0.0
-    for entries, share in zip(reversed(sizes.array_sizes), reversed(_operation_shares(sizes)), strict=True):
+    start, open_share, stop_array = stop, 0.0, len(sizes.array_sizes)
+    shares = _operation_shares(sizes)
+    for number, entries in reversed(tuple(enumerate(sizes.array_sizes))):
         start -= entries
-        open_share += share
+        open_share += shares[number]
         if stop - start >= entries_per_bucket or not start:
-            yield GradientBucket(start=start, stop=stop, backward_share=open_share, forward_share=open_share)
-            stop, open_share = start, 0.0
+            yield GradientBucket(
+                start=start,
+                stop=stop,
+                backward_share=open_share,
+                forward_share=open_share,
+                arrays=sizes.array_names[number:stop_array],
+            )
+            stop, open_share, stop_array = start, 0.0, number
 
 
 def _operation_shares(sizes: NetworkAndModelSizes) -> Sequence[float]:

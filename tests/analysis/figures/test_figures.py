@@ -400,6 +400,30 @@ def test_hidden_communication_is_a_part_of_the_bar_of_compute(make_run: Callable
     assert HIDDEN_PART in split.caption.lower()
 
 
+def test_with_hidden_communication_the_titles_state_the_time_that_workers_wait(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    """A strategy that hides its exchange exchanges for longer than it waits."""
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ps_bsp", "ring"), workers=(2,))))
+    trials = [replace(trial, hidden_communication_seconds=0.001) for trial in analysed.summary.trials]
+
+    plain = draw_step_breakdown(analysed)
+    split = draw_step_breakdown(AnalysedRun(analysed.table, replace(analysed.summary, trials=trials)))
+
+    assert "exchanges for a mean of" in (plain.title if plain else "")
+    assert "waits for the exchange for a mean of" in (split.title if split else "")
+
+
+def test_the_title_of_the_step_breakdown_names_the_swept_value(make_run: Callable[..., RunFolder]) -> None:
+    """The exchange takes another time at another link rate."""
+    run = make_run(strategies=("ps_bsp", "ring"), workers=(2,), conditions=("100mbit", "1gbit"), baseline=False)
+
+    drawing = draw_step_breakdown(AnalysedRun(*analyse_run(run)))
+
+    assert drawing is not None
+    assert drawing.title.startswith("On 2 workers (uplink 100mbit) ")
+
+
 def test_a_legend_of_many_strategies_stays_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
     """A legend of fourteen names in one line would end beyond the edge."""
     labels = tuple(f"parameter_server_{number}" for number in range(14))

@@ -37,7 +37,7 @@ def test_hidden_communication_is_a_part_of_the_compute(measured: Callable[..., T
 
 
 def test_trials_that_did_not_measure_it_have_no_row(measured: Callable[..., TrialResult]) -> None:
-    """Ensayo's own training logs no hidden communication; one rank has none."""
+    """Strategies without overlap log no hidden communication; one rank has none."""
     trial = measured(hidden_s=0.1)
 
     assert make_communication_table([measured(), replace(trial, workers=1)]) == ()
