@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.auto.bench import MeasurementState, main, measure_case
 from benchmarks.auto.cases import CASES, AutoCase, link
-from benchmarks.auto.results_page import MeasuredCase, describe_outcome, render_page
+from benchmarks.auto.results_page import RESULTS_PAGE, MeasuredCase, describe_outcome, render_page
 from services.plan import StrategyChoice
 from services.plan.strategy_choice import CandidateRecord
 from services.strategies import AllReduce
@@ -79,3 +79,10 @@ def test_an_interrupted_measurement_goes_on_with_the_missing_cases(tmp_path: Pat
     assert same.read_case(case.case) == case
     assert same.read_case(CASES[1]) is None
     assert other.read_case(case.case) is None
+
+
+def test_the_results_page_has_all_cases() -> None:
+    """A case that is left out could be one with a bad choice."""
+    page = RESULTS_PAGE.read_text()
+
+    assert [case.name for case in CASES if f"| {case.name} | {case.guard} |" not in page] == []

@@ -23,7 +23,7 @@ AnyCandidate: TypeAlias = Annotated[CandidateStrategy, Field(discriminator="kind
 
 COLLECTIVES = (*SINGLE_LEVEL_CANDIDATES, *TWO_LEVEL_CANDIDATES)
 OVERLAPS: tuple[AnyOverlap, ...] = (NoOverlap(), BucketOverlap(bucket_size="auto"))
-GATHERS: tuple[AnyAllGather, ...] = (RingAllGather(), DirectAllGather())
+ALL_GATHER_ALGORITHMS: tuple[AnyAllGather, ...] = (RingAllGather(), DirectAllGather())
 GATHERED_COMPRESSORS: tuple[AnyCompressor, ...] = (
     Int8(),
     ErrorFeedback(inner=OneBit()),
@@ -52,7 +52,7 @@ def list_default_candidates(guard: QualityGuard, server_count: int, max_period: 
     if guard == "rounded":
         return
     for compressor in GATHERED_COMPRESSORS:
-        yield from (AllReduce(compress=compressor, gather=gather) for gather in GATHERS)
+        yield from (AllReduce(compress=compressor, gather=gather) for gather in ALL_GATHER_ALGORITHMS)
     yield AllReduce(compress=PowerSgd(), collective=AutoCollective())
     yield from _list_local_training(max_period)
 
