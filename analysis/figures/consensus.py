@@ -59,7 +59,7 @@ def draw_consensus(run: AnalysedRun) -> CaptionedFigure | None:
     if all(distance > 0 for trial in trials for _, distance in trial.points):
         axes.set_yscale("log")
     axes.set_xlabel("step")
-    axes.set_ylabel("distance from the mean / norm of the mean")
+    axes.set_ylabel("relative distance")
     caption = (
         "Root mean square over the workers of the distance between a worker's parameters and their mean, relative to "
         "the norm of the mean, at each evaluation of the first repeat. Evaluations use the mean."

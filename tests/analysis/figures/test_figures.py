@@ -57,6 +57,7 @@ def draw_unequal_run(
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
         _log_sample_pictures(folder.trial_folders[-1], line)
+        _log_consensus(folder.trial_folders[-1], line)
         analysed = AnalysedRun(*analyse_run(folder))
         return list(report.draw_report_figures(analysed))
 
@@ -100,6 +101,16 @@ def _log_sample_pictures(trial: TrialFolder, line: Callable[..., str]) -> None:
     pictures = SamplePictures("detected", np.zeros((2, 3, 8, 8), int), (), ((box,), (box,)))
     with trial.log_path("coordinator").open("a") as log:
         log.write(line("sample_pictures", pictures.to_log_value(), 300.0) + "\n")
+
+
+def _log_consensus(trial: TrialFolder, line: Callable[..., str]) -> None:
+    """Let the distance from the mean grow tenfold from one evaluation to the next."""
+    for rank in range(json.loads(trial.plan_path.read_text())["workers"]):
+        node = f"worker-{rank}"
+        with trial.log_path(node).open("a") as log:
+            for step, distance in ((10, 0.1), (20, 1.0)):
+                value = {"distance": distance, "mean_norm": 10.0, "seconds": 0.1, "bytes_sent": 0}
+                log.write(line("consensus", value, 100.4, node, step=step) + "\n")
 
 
 def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
