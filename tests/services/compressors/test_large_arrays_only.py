@@ -159,7 +159,7 @@ def test_every_strategy_sends_the_bytes_of_the_plan(strategy: Strategy, inner: C
         assert stop["value"]["payload_bytes_sent"] == planned
 
 
-def test_all_reduce_gathers_small_arrays_with_the_compressed_ones() -> None:
+def test_bytes_of_all_reduce_are_those_of_small_and_of_compressed_arrays() -> None:
     """14 entries of two biases; of the 72 others, 4 with their positions, to each of two other workers."""
     compress = LargeArraysOnly(inner=TopK(ratio=0.05), min_entries=20)
 
