@@ -21,6 +21,7 @@ from compose.engines.local import NODE_ENVIRONMENT
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
 from services.commands.launch import SCRIPT_PROCESS_FOLDER
+from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.commands.working_folder import prepare_command_folder
 from services.scenario.command_workload import PYTHON_NAMES, CommandWorkload
 from services.scenario.step_profile import StepProfile, StepProfileOutcome
@@ -212,7 +213,7 @@ def _summarise(result: dict[str, Any]) -> dict[str, Any]:
     if not result["complete"]:
         return _failure(result["reason"])
     profile = result["step_profile"]
-    if not all(_has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][2:]):
+    if not all(_has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][UNSTEADY_STEPS:]):
         return _failure("the collectives differ from step to step")
     return {"complete": True, "start_collectives": result["start_collectives"], **profile}
 

@@ -287,6 +287,7 @@ class CommandAgent:
         start_bytes = self._interface_bytes_at_start
         value = {
             "payload_bytes_sent": round(self._steps.payload_bytes),
+            "scheduled_bytes_sent": round(self._steps.scheduled_bytes),
             "messages_sent": self._steps.collectives,
             "interface_bytes_sent": None if bytes_now is None or start_bytes is None else bytes_now - start_bytes,
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
+from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.plan import CommandPlan
 from services.plan.command_prediction import payload_bytes_sent
 from services.runtime.clock import Clock
@@ -14,7 +15,7 @@ from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog
 from services.scenario.step_profile import CollectiveCall
 
 LOGGED_COLLECTIVE_COLUMNS = ("step", *COLLECTIVE_COLUMNS)  # of `node_collectives`; times in virtual seconds
-START_STEP = -1  # step of the collectives before the first step
+START_STEP, END_STEP = -1, -2  # steps of the collectives before the first step, and after the last one
 TIME_COLUMNS = frozenset({"launch_s", "begin_s", "end_s"})
 
 
@@ -31,6 +32,7 @@ class CommandStepLog:
     deadlines: int = 0
     missed_deadlines: int = 0
     payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of broadcasts, are left out
+    scheduled_bytes: float = 0.0  # of them, those of the collectives of the dry run, in steps in steady state
     collectives: int = 0
     _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
@@ -104,7 +106,7 @@ class CommandStepLog:
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
         """Log the collectives after the last step, and write all rows."""
-        self._add_collectives(self.steps, 0.0, rows)
+        self._add_collectives(END_STEP, 0.0, rows)
         self._step_rows.flush()
         self._collective_rows.flush()
 
@@ -121,6 +123,7 @@ class CommandStepLog:
             self._collective_rows.add_event([logged_step, *(values[column] for column in COLLECTIVE_COLUMNS)])
             payload = self._count_collective(values)
             sent += 0.0 if is_before_start else payload
+            self.scheduled_bytes += payload if step >= UNSTEADY_STEPS and not values["is_extra"] else 0.0
         return sent
 
     def _to_log_time(self, time_s: float | None) -> float | None:

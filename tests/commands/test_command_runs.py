@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 from scripted_engine import RunObserverStub
 
+from analysis.checks.network.bytes_on_wire import check_bytes_sent
+from analysis.checks.verdict import valid_verdict
 from analysis.metrics.collectives import measure_collectives
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
@@ -140,3 +142,5 @@ def test_evaluations_and_averages_of_a_script_are_extra_collectives(run_trial: R
         steps = trial.rows(f"worker-{rank}", "node_steps")
         after_evaluations = [row["step_s"] for row in steps if row["step"] in (4, 8, 12, 16)]
         assert max(after_evaluations) < STEP_S + 0.1
+    verdict = check_bytes_sent(read_trial_tables(TrialFolder(trial.folder)))
+    assert verdict == valid_verdict("bytes sent agree with the plan within 0.00%")

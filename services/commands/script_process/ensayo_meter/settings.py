@@ -21,7 +21,7 @@ class MeterSettings:
     mode: str
     socket: str = ""
     output: str = ""
-    dry_run_steps: int = 6
+    dry_run_steps: int = 0
     step_schedule: StepSchedule | None = None  # None: the collectives of a step are not known
     dilation: float = 1.0  # wall seconds per virtual second
     process_group: str = GLOO
