@@ -35,6 +35,7 @@ class CommandStepLog:
     scheduled_bytes: float = 0.0  # of them, those of the collectives of the dry run, in steps in steady state
     collectives: int = 0
     _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
+    _unmetered_rows: list[list[Any]] = field(default_factory=list)  # of these steps; logged at the end
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
     gloo_fallbacks: set[str] = field(default_factory=set)  # operations that gloo has run in place of Ensayo
 
@@ -101,12 +102,20 @@ class CommandStepLog:
             "samples": self.plan.workload.batch_per_worker,
             "bytes_sent": 0.0,
         }
-        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
+        self._unmetered_rows.append([row.get(column) for column in STEP_COLUMNS])
         self.steps, self.last_step_end_s = self.steps + 1, end_s
+
+    def discard_unmetered_steps(self) -> None:
+        """Forget the steps that lines marked, because the metering measures all steps from the first one on."""
+        self._unmetered_rows.clear()
+        self.steps, self.last_step_end_s, self._unmetered_end_s = 0, 0.0, None
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
         """Log the collectives after the last step, and write all rows."""
         self._add_collectives(END_STEP, 0.0, rows)
+        for row in self._unmetered_rows:
+            self._step_rows.add_event(row)
+        self._unmetered_rows.clear()
         self._step_rows.flush()
         self._collective_rows.flush()
 
