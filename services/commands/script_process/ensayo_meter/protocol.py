@@ -18,9 +18,8 @@ END = "end"  # collectives after the last step, parameters_sha256: digest of the
 NOTE = "note"  # text: a problem of the metering; the script goes on
 COMPUTE_S = "compute_s"  # of a reply: wall seconds of compute that the step must take, or null: as it comes
 
-# `backward_end_s`: return of the last backward pass, null if the script makes none. DDP waits for collectives inside.
 # `exposed_s`: seconds in which the main thread waited for collectives; `hidden_s`: other seconds with one in flight.
-STEP_TIMES = ("begin_s", "backward_end_s", "update_begin_s", "end_s", "exposed_s", "hidden_s")
+STEP_TIMES = ("begin_s", "end_s", "exposed_s", "hidden_s")
 
 # launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it ends; null
 # if it was not complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those of the

@@ -61,7 +61,6 @@ class StepRecord:
 
     number: int
     begin_s: float
-    backward_end_s: float | None
     update_begin_s: float
     end_s: float
     start_collectives: list[CollectiveRecord]  # of the first step: those before it
