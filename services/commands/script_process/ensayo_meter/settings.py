@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class MeterSettings:
     dilation: float = 1.0  # wall seconds per virtual second
     process_group: str = GLOO
     process_group_settings: Mapping[str, Any] = field(default_factory=dict)
+    ensayo_path: Sequence[str] = ()  # folders that have Ensayo's process group and its packages
 
 
 def read_settings(path: Path) -> MeterSettings:
