@@ -132,3 +132,13 @@ def test_a_step_line_beside_measured_steps_counts_no_step_twice(run_trial: RunTr
         assert [row["step"] for row in rows] == list(range(STEPS))
         assert trial.value(f"worker-{rank}", "node_stop")["steps"] == STEPS
         assert all(row["hidden_s"] is not None for row in rows), "the metering measured them"
+
+
+def test_messages_may_take_as_long_as_the_time_limit_of_the_process_group(run_trial: RunTrial, tmp_path: Path) -> None:
+    """A script that allows for a slow rank works with gloo, so it must work with Ensayo's collectives."""
+    path = write_scenario(tmp_path, strategy=", process_group: ensayo")
+    path.write_text(path.read_text().replace(f"ddp_mlp.py {STEPS}", "late_rank.py 4 8"))
+
+    trial = run_trial("local", path, "script", timeouts__step="2s")
+
+    assert (trial.folder / "logs/worker-0.err").read_text() == "sum=2\n"

@@ -26,7 +26,7 @@ def make_process_group(
         store: store of the group, with a prefix of its own.
         rank: rank of this process in the group.
         world_size: number of ranks in the group.
-        timeout: time limit of operations that gloo does.
+        timeout: time limit of a message, and of operations that gloo does.
         settings: JSON form of `ProcessGroupSettings`.
 
     Raises:
@@ -57,7 +57,7 @@ class EnsayoProcessGroup(ProcessGroup):
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         # A ring with a declared order, for example, does not describe groups of fewer ranks.
         self._sums_with_gloo = settings.collective.unsupported_rank_count_reason(world_size) is not None
-        self._queues = GroupQueues(store, rank, world_size, settings)
+        self._queues = GroupQueues(store, rank, world_size, settings, settings.message_time_limit_s(timeout))
 
     @property
     def options(self) -> Any:

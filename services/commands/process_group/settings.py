@@ -1,5 +1,6 @@
 """Settings of the process group in one node's process."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +28,8 @@ class ProcessGroupSettings(FrozenRecord):
     dilation: float = Field(1.0, gt=0)  # wall seconds per virtual second
     collective: AnyCollective = Ring()  # all-reduce algorithm
     compress: AnyCompressor = IdentityCompressor()  # number format of sums of fp32 and fp64 tensors
-    timeout_s: float = Field(60, gt=0)  # virtual seconds within which a message must arrive
+    # Virtual seconds within which a message must arrive; None: the longest time limit of the script's groups.
+    timeout_s: float | None = Field(None, gt=0)
     plan: Path | None = (
         None  # plan of the trial, which defines the links that the transport emulates; None: no emulation
     )
@@ -67,6 +69,10 @@ class ProcessGroupSettings(FrozenRecord):
         if len(self._list_candidates(1, 4)) > 1:
             raise ValueError(f"collective {self.collective.kind} is not resolved; name another collective")
         return self
+
+    def message_time_limit_s(self, group_time_limit: timedelta) -> float:
+        """Return the virtual seconds within which messages of a group with this time limit, in wall time, must arrive."""
+        return self.timeout_s or group_time_limit.total_seconds() / self.dilation
 
     @property
     def addresses(self) -> dict[str, Address]:
