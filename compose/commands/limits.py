@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from compose.commands.unreadable_files import explain_unreadable_file
 from compose.engines.containers.node_image.packages import check_host_pythons
 from services.commands.missing_module import advise_on_missing_module
 from services.plan import CommandPlan, Plan
@@ -32,6 +33,8 @@ def _check_engine(plan: CommandPlan) -> None:
         )
     if plan.engine == "docker":
         check_host_pythons([plan])
+        if reason := explain_unreadable_file(plan.workload):
+            raise UserError(f"trial {plan.trial}: workload.folder: {reason}")
     has_links = bool(plan.network.paths or plan.network.shared_links) or any(
         node.uplink_bps or node.downlink_bps for node in plan.nodes
     )
