@@ -31,11 +31,12 @@ class CommandStepLog:
     last_step_end_s: float = 0.0  # in virtual seconds of the node's clock; 0: no step was measured
     deadlines: int = 0
     missed_deadlines: int = 0
-    payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of broadcasts, are left out
+    payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of gather, are left out
     scheduled_bytes: float = 0.0  # of them, those of the collectives of the dry run, in steps in steady state
     collectives: int = 0
     _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
     _unmetered_rows: list[list[Any]] = field(default_factory=list)  # of these steps; logged at the end
+    _sent_bytes: dict[tuple[CollectiveCall, bool], float | None] = field(default_factory=dict)  # None: not known
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
     gloo_fallbacks: set[str] = field(default_factory=set)  # operations that gloo has run in place of Ensayo
 
@@ -140,16 +141,17 @@ class CommandStepLog:
 
     def _count_collective(self, values: Mapping[str, Any]) -> float:
         """Return the payload bytes that this node sends for a collective, and add them to the totals."""
-        call = CollectiveCall(
-            **{key: values[key] for key in ("operation", "bytes", "dtype", "group_size", "is_asynchronous")}
-        )
+        call = CollectiveCall(**{key: values[key] for key in CollectiveCall.model_fields})
         self.collectives += 1
         if values["is_gloo_fallback"]:
             self.gloo_fallbacks.add(call.operation)
         runs_on_gloo = values["is_gloo_fallback"] or self.plan.process_group == "gloo"
-        sent = payload_bytes_sent(
-            call, self.plan.command_strategy, self.plan.workers, self.rank, runs_on_gloo=runs_on_gloo
-        )
+        kind = (call, runs_on_gloo)
+        if kind not in self._sent_bytes:
+            self._sent_bytes[kind] = payload_bytes_sent(
+                call, self.plan.command_strategy, self.plan.workers, self.rank, runs_on_gloo=runs_on_gloo
+            )
+        sent = self._sent_bytes[kind]
         if sent is None:
             self.uncounted.add(call.operation)
         self.payload_bytes += sent or 0.0

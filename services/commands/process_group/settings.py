@@ -11,6 +11,7 @@ from services.collectives import AnyCollective, Collective, NetworkAndModelSizes
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
+from services.strategies.command import compressor_of_type
 
 
 class ProcessGroupSettings(FrozenRecord):
@@ -89,11 +90,8 @@ class ProcessGroupSettings(FrozenRecord):
         return self.collective.list_auto_candidates(sizes)
 
     def compressor_of(self, type_name: str) -> Compressor:
-        """Return the number format in which sums of entries of a type (a name of NumPy) are sent.
-
-        Only fp32 and fp64 are compressed: whole numbers must stay exact, and the other types are as short already.
-        """
-        return self.compress if type_name in {"float32", "float64"} else IdentityCompressor()
+        """Return the number format in which sums of entries of a type (a name of NumPy) are sent."""
+        return compressor_of_type(self.compress, type_name)
 
 
 def read_settings(settings: dict[str, Any]) -> ProcessGroupSettings:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import ProcessGroup
 
-from .collective_sizes import METHODS, measure_input
+from .collective_sizes import METHODS, find_root_rank, measure_input
 from .metered_work import MeteredWork
 from .session import Session
 from .step_records import CollectiveRecord
@@ -117,10 +117,12 @@ class MeteredGroup(ProcessGroup):
         try:
             size = self.size()
             size_bytes, dtype = measure_input(method, arguments, size)
-            return tracker.launch(METHODS[method][0], size_bytes, dtype, size, is_async=is_async)
+            record = tracker.launch(METHODS[method][0], size_bytes, dtype, size, is_async=is_async)
+            record.root_rank = find_root_rank(method, arguments)
         except Exception as error:  # noqa: BLE001 - the script goes on
             self._session.fail(error)
             return None
+        return record
 
     def _record_completion(self, work: Any, record: CollectiveRecord) -> None:
         """Record in gloo's thread when an asynchronous collective is complete. Others are waited for at once."""
