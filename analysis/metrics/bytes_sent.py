@@ -23,7 +23,7 @@ def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
 
 
 def comparable_bytes(trial: TrialLogTables) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the payload bytes that each node sent, and those that it should have sent, as far as the plan predicts them.
+    """Return the payload bytes that each node sent and should have sent, as far as the plan predicts them.
 
     Of a user's command, these are the collectives of the dry run, in steps in steady state. The start of a script, its
     evaluations, and the first steps of DistributedDataParallel have others.

@@ -19,8 +19,10 @@ missing, outside = [], {}
 
 
 def is_in_container(place):
-    is_standard = place.is_relative_to(sysconfig.get_path("stdlib"))
-    return any(map(place.is_relative_to, packages)) or is_standard and not {"site-packages", "dist-packages"} & {*place.parts}
+    if any(place.is_relative_to(folder) for folder in packages):
+        return True
+    is_package = "site-packages" in place.parts or "dist-packages" in place.parts
+    return place.is_relative_to(sysconfig.get_path("stdlib")) and not is_package
 
 
 for name in sys.argv[1:]:

@@ -37,6 +37,6 @@ def explain_packages_outside(workload: CommandWorkload) -> str:
     name, folder = next(iter(interpreter.outside.items()))
     installed = " and ".join(path_for_messages(Path(path)) for path in interpreter.packages)
     return (
-        f"{path_for_messages(Path(interpreter.path))} finds {name} in {path_for_messages(Path(folder))}, but containers "
-        f"import only from {installed}; install {name} there, set workload.requirements, or use engine local"
+        f"{path_for_messages(Path(interpreter.path))} finds {name} in {path_for_messages(Path(folder))}, but "
+        f"containers import only from {installed}; install {name} there, set workload.requirements, or use engine local"
     )

@@ -38,7 +38,7 @@ class CommandCoordinator:
     _end_s: float = 0.0  # of the training so far, from evaluations and from the nodes that have left; 0: unknown
     _has_measured_steps: bool = False
     _left: set[str] = field(default_factory=set)
-    _independent_ends: dict[str, str] = field(default_factory=dict)  # node -> how its command ended, not because of others
+    _independent_ends: dict[str, str] = field(default_factory=dict)  # node -> how its command has ended
     _has_independent_end: asyncio.Event = field(default_factory=asyncio.Event)
     _is_gate_open: bool = False
     _commands_start: asyncio.Event = field(default_factory=asyncio.Event)

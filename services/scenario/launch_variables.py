@@ -4,7 +4,7 @@ ROLE = "default"  # of torchrun
 
 
 def launch_variables(rank: int, worker_count: int, master_address: str, master_port: int, run_id: str) -> dict[str, str]:
-    """Return the variables of `torch.distributed` (env://), and the others that torchrun sets, for one process per node.
+    """Return the variables that torchrun sets for a process that is the only one on its node, such as those of env://.
 
     Args:
         rank: of the process.

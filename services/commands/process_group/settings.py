@@ -72,7 +72,7 @@ class ProcessGroupSettings(FrozenRecord):
         return self
 
     def message_time_limit_s(self, group_time_limit: timedelta) -> float:
-        """Return the virtual seconds within which messages of a group with this time limit, in wall time, must arrive."""
+        """Return the virtual seconds in which messages of a group with this time limit, in wall time, must arrive."""
         return self.timeout_s or group_time_limit.total_seconds() / self.dilation
 
     @property

@@ -46,7 +46,7 @@ def _with_multiplied_time_limit(
 
 
 def reject_nccl(module: ModuleType) -> None:
-    """Let the creation of process groups fail for nccl, with the remedy. Commands run on the CPU, whatever the host has."""
+    """Let the creation of process groups fail for nccl, with the remedy. Commands run on the CPU on every host."""
     for name in ("init_process_group", "new_group"):
         setattr(module, name, _with_checked_backend(getattr(module, name)))
 

@@ -18,8 +18,8 @@ NO_GPU_ERRORS = (  # of different versions of PyTorch, built with or without CUD
     "on a CUDA device but torch.cuda.is_available() is False",  # torch.load
 )
 NO_GPU_ADVICE = (
-    "ensayo: commands run on the CPU; write device = 'cuda' if torch.cuda.is_available() else 'cpu', use .to(device) and "
-    "map_location=device, and call functions of torch.cuda, and pin_memory, only for 'cuda'\n"
+    "ensayo: commands run on the CPU; write device = 'cuda' if torch.cuda.is_available() else 'cpu', use .to(device) "
+    "and map_location=device, and call functions of torch.cuda, and pin_memory, only for 'cuda'\n"
 )
 
 

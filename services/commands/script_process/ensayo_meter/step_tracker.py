@@ -141,7 +141,7 @@ class StepTracker:
             record.is_done = None
 
     def _complete_done_collectives(self) -> None:
-        """Record the collectives that are complete, though gloo's thread still waits for Python's lock to say so."""
+        """Record the complete collectives that gloo's thread, which waits for Python's lock, has not recorded."""
         for record in self._collectives:
             is_done = record.is_done  # another thread may remove it
             if is_done is not None and is_done():
