@@ -31,6 +31,8 @@ def explain_unreadable_file(workload: CommandWorkload) -> str:
 
 def _unreadable_paths(folder: Path, code_folder: Path | None) -> Iterator[Path]:
     """Yield what can't be read, of all that is copied into the working folder of the command."""
+    if not folder.is_dir():  # removed since the scenario was loaded: the engine reports it
+        return
     if folder.stat().st_mode & FOLDER_BITS != FOLDER_BITS:
         yield folder
     for path in sorted(folder.iterdir()):

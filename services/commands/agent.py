@@ -167,8 +167,7 @@ class CommandAgent:
         """Handle a message of the metering, and return the compute time of the next step in wall seconds."""
         match message["kind"]:
             case kind if kind == HELLO:
-                self._has_process_group, self._step_lines = True, None
-                self._steps.discard_unmetered_steps()
+                self._has_process_group = True
                 self.log.log_event("command_meter", {key: message[key] for key in message if key != "kind"})
                 self._prepare_training()
             case kind if kind == BEGIN:
@@ -243,7 +242,7 @@ class CommandAgent:
         sys.stderr.flush()
 
     def _log_step_of_line(self, line: str) -> None:
-        """Log a step if a line marks its end, until the metering measures the steps."""
+        """Log a step if a line marks its end, unless the metering measures the steps."""
         if self._step_lines is not None and self._step_lines.search(line):
             self._steps.add_unmetered_step(self.clock.now())
 

@@ -35,6 +35,7 @@ class CommandStepLog:
     scheduled_bytes: float = 0.0  # of them, those of the collectives of the dry run, in steps in steady state
     collectives: int = 0
     _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
+    _has_measured_step: bool = False
     _unmetered_rows: list[list[Any]] = field(default_factory=list)  # of these steps; logged at the end
     _sent_bytes: dict[tuple[CollectiveCall, bool], float | None] = field(default_factory=dict)  # None: not known
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
@@ -58,6 +59,7 @@ class CommandStepLog:
             paced_compute_s: wall seconds that the compute of the step had to take; None: it was not paced.
             training_start_s: start of the training in virtual seconds.
         """
+        self._discard_unmetered_steps()
         wall_s_per_virtual_s = self.clock.to_wall_s(1.0)
         times = {key: (message[key] or 0.0) / wall_s_per_virtual_s for key in ("begin_s", "end_s")}
         early_s = max(0.0, min(training_start_s, times["end_s"]) - times["begin_s"])
@@ -88,7 +90,12 @@ class CommandStepLog:
         self.steps, self.last_step_end_s = message["number"] + 1, times["end_s"]
 
     def add_unmetered_step(self, end_s: float) -> None:
-        """Log a step of which only the end is known: it began at the end of the previous one."""
+        """Log a step of which only the end is known: it began at the end of the previous one.
+
+        It is not logged if the metering measures steps: they would be logged twice.
+        """
+        if self._has_measured_step:
+            return
         begin_s, self._unmetered_end_s = self._unmetered_end_s, end_s
         if begin_s is None:
             return  # the begin of the first step is not known
@@ -106,10 +113,10 @@ class CommandStepLog:
         self._unmetered_rows.append([row.get(column) for column in STEP_COLUMNS])
         self.steps, self.last_step_end_s = self.steps + 1, end_s
 
-    def discard_unmetered_steps(self) -> None:
+    def _discard_unmetered_steps(self) -> None:
         """Forget the steps that lines marked, because the metering measures all steps from the first one on."""
         self._unmetered_rows.clear()
-        self.steps, self.last_step_end_s, self._unmetered_end_s = 0, 0.0, None
+        self._has_measured_step = True
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
         """Log the collectives after the last step, and write all rows."""

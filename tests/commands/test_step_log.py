@@ -110,8 +110,8 @@ def test_measured_steps_replace_those_that_lines_mark(step_log: CommandStepLog, 
     """A script that writes a line for each step and uses PyTorch has each step once."""
     for end_s in (1.0, 2.0, 3.0):
         step_log.add_unmetered_step(end_s)
-    step_log.discard_unmetered_steps()
     step_log.add_step(STEP | {"collectives": []}, None)
+    step_log.add_unmetered_step(4.0)
     step_log.add_last_collectives(())
 
     (row,) = logged_rows(lines, "node_steps")
