@@ -11,7 +11,8 @@ import pytest
 from scripted_engine import RunObserverStub
 
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
-from analysis.checks.verdict import valid_verdict
+from analysis.checks.network.shaped_interface import check_shaped_interface
+from analysis.checks.verdict import VerdictLevel, valid_verdict
 from analysis.metrics.collectives import measure_collectives
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
@@ -124,14 +125,16 @@ def test_three_ranks_train_one_model(run_trial: RunTrial, tmp_path: Path, proces
 
 
 @pytest.mark.parametrize("process_group", ["gloo", "ensayo"])
-def test_bytes_of_batch_normalisation_are_predicted(run_trial: RunTrial, tmp_path: Path, process_group: str) -> None:
+def test_bytes_of_batch_normalisation_are_predicted(
+    run_trial: RunTrial, tmp_path: Path, engine: str, process_group: str
+) -> None:
     """DDP broadcasts the means and variances of rank 0 in each step: the usual script for pictures."""
     workload = SCENARIO["workload"] | {"command": f"python normalised.py {STEPS}", "variables": {}, "metrics": {}}
     cluster = SCENARIO["cluster"] | {"workers": 3}
     strategies = {"script": {"kind": "command", "process_group": process_group}}
     path = write_scenario(tmp_path, workload=workload, cluster=cluster, strategies=strategies)
 
-    trial = run_trial("local", path, "script")
+    trial = run_trial(engine, path, "script")
 
     broadcasts = [call for call in trial.plan.step_profile.collectives if call.operation == "broadcast"]
     parameters, statistics_bytes = 4 * (8 * 300 + 3 * 300 + 2 * 300 + 2), 4 * 2 * 300 + 8
@@ -140,8 +143,9 @@ def test_bytes_of_batch_normalisation_are_predicted(run_trial: RunTrial, tmp_pat
     sent = trial.plan.bytes_per_step
     assert sum(sent.values()) == pytest.approx(4 * parameters + 2 * statistics_bytes, rel=0.001)
     assert sent["worker-0"] == pytest.approx(4 / 3 * parameters + 2 * statistics_bytes, rel=0.01)
-    verdict = check_bytes_sent(read_trial_tables(TrialFolder(trial.folder)))
-    assert verdict == valid_verdict("bytes sent agree with the plan within 0.00%")
+    tables = read_trial_tables(TrialFolder(trial.folder))
+    assert check_bytes_sent(tables) == valid_verdict("bytes sent agree with the plan within 0.00%")
+    assert check_shaped_interface(tables).level == VerdictLevel.VALID, "each rank sends at least what is counted"
 
 
 def test_evaluations_and_averages_of_a_script_are_extra_collectives(run_trial: RunTrial, tmp_path: Path) -> None:

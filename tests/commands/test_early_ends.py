@@ -63,13 +63,13 @@ def write_scenario(folder: Path, end: str, process_group: str, cluster: dict[str
     ],
 )
 def test_a_rank_that_ends_amid_training_is_named_first(
-    run_trial: RunTrial, tmp_path: Path, end: str, reason: str, process_group: str
+    run_trial: RunTrial, tmp_path: Path, engine: str, end: str, reason: str, process_group: str
 ) -> None:
     """The other rank fails, too, but only because its connection is closed."""
     path = write_scenario(tmp_path, end, process_group, {})
 
     with pytest.raises(TrialFailed, match=f"CommandFailed: {reason}"):
-        run_trial("local", path, "script")
+        run_trial(engine, path, "script")
 
 
 @pytest.mark.parametrize("process_group", ["gloo", "ensayo"])
