@@ -218,7 +218,9 @@ def _summarise(result: dict[str, Any]) -> dict[str, Any]:
     if not result["complete"]:
         return _failure(result["reason"])
     profile = result["step_profile"]
-    if not all(_has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][UNSTEADY_STEPS:]):
+    if not all(
+        _has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][UNSTEADY_STEPS:]
+    ):
         return _failure("the collectives differ from step to step")
     return {"complete": True, "start_collectives": result["start_collectives"], **profile}
 

@@ -73,6 +73,7 @@ def process_group_settings(plan: CommandPlan, node: NodePlan, services: CommandN
         "dilation": plan.dilation,
         "collective": strategy["collective"],
         "compress": strategy["compress"],
+        "timeout_s": plan.timeouts.step,
         "plan": str(services.plan_file),
         "link_state_file": str(services.link_state_file) if services.link_state_file else None,
         "racks": plan.racks,

@@ -92,7 +92,9 @@ class CommandInterpreter(FrozenRecord):
     version: str  # such as 3.11.2
     packages: tuple[str, ...] = ()  # absolute paths of the folders with its installed packages
     missing: tuple[str, ...] = ()  # names of required modules that it can't find
-    outside: dict[str, str] = {}  # folders of required modules that it finds elsewhere, as through .pth files, by name
+    outside: dict[str, str] = Field(
+        {}
+    )  # folders of required modules that it finds elsewhere, such as through .pth files
 
     @property
     def minor_version(self) -> str:

@@ -3,7 +3,9 @@
 ROLE = "default"  # of torchrun
 
 
-def launch_variables(rank: int, worker_count: int, master_address: str, master_port: int, run_id: str) -> dict[str, str]:
+def launch_variables(
+    rank: int, worker_count: int, master_address: str, master_port: int, run_id: str
+) -> dict[str, str]:
     """Return the variables that torchrun sets for a process that is the only one on its node, such as those of env://.
 
     Args:

@@ -30,10 +30,13 @@ def test_a_rank_has_the_variables_that_torchrun_sets() -> None:
     environment = environment_of_rank(local_plan(), 1)
 
     expected = {
-        **{"RANK": "1", "LOCAL_RANK": "0", "GROUP_RANK": "1", "ROLE_RANK": "1", "ROLE_NAME": "default"},
-        **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2", "ROLE_WORLD_SIZE": "2"},
-        **{"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0"},
-        **{"TORCHELASTIC_RUN_ID": "run-000-script-w2", "TORCHELASTIC_USE_AGENT_STORE": "False"},
+        **dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), "1"),
+        **dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), "2"),
+        **dict.fromkeys(("LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"), "0"),
+        "LOCAL_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_RUN_ID": "run-000-script-w2-r0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
     assert {name: environment[name] for name in expected} == expected
 

@@ -194,12 +194,11 @@ def test_a_package_outside_of_the_environment_is_rejected_with_containers(tmp_pa
         tmp_path / "venv/bin/python", ("json", "sys", "near_package", "far_package", "no_such_package")
     )
     (tmp_path / "code").chmod(0o755)
-    plan = plan_command(
-        folder=str(tmp_path / "code"), interpreter=interpreter.model_dump() | {"version": "3.11.9"}
-    )
+    plan = plan_command(folder=str(tmp_path / "code"), interpreter=interpreter.model_dump() | {"version": "3.11.9"})
 
     assert interpreter.outside == {"far_package": str(elsewhere)}
     assert interpreter.missing == ("no_such_package",)
-    with pytest.raises(UserError, match=f"finds far_package in {elsewhere}, but containers import only from {packages}"):
+    reason = r"finds far_package in elsewhere, but containers import only from venv/lib/python3\.\d+/site-packages"
+    with pytest.raises(UserError, match=reason):
         check_commands([plan])
     check_commands([plan.model_copy(update={"engine": "local"})])

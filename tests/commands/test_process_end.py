@@ -27,8 +27,14 @@ def test_the_end_of_a_command_is_described(exit_code: int, steps: int | None, li
 @pytest.mark.parametrize(
     ("line", "remedy"),
     [
-        ("OSError: [Errno 30] Read-only file system: '/opt/new'", "write below the current folder, into a new sub-folder, or"),
-        ("RuntimeError: File checkpoints/1.pt cannot be opened.", "write below the current folder, into a new sub-folder, or"),
+        (
+            "OSError: [Errno 30] Read-only file system: '/opt/new'",
+            "write below the current folder, into a new sub-folder, or",
+        ),
+        (
+            "RuntimeError: File checkpoints/1.pt cannot be opened.",
+            "write below the current folder, into a new sub-folder, or",
+        ),
         ("ModuleNotFoundError: No module named 'torch'", "install torch in "),
         ("PermissionError: [Errno 13] Permission denied: 'data'", ""),
     ],
@@ -50,6 +56,6 @@ def test_a_known_error_has_a_remedy(line: str, remedy: str) -> None:
         ("ValueError: no more samples", False),
     ],
 )
-def test_a_lost_connection_is_recognised(line: str, is_lost: bool) -> None:  # noqa: FBT001 - a parameter of the table
+def test_a_lost_connection_is_recognised(line: str, is_lost: bool) -> None:
     """Such a process has ended because of another one, which is named first."""
     assert has_lost_connection(["step 11", line]) == is_lost

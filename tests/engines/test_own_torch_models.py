@@ -57,7 +57,9 @@ def test_four_workers_train_a_module_as_one_worker_with_the_whole_batch(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(OWN_MODELS, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
     path = tmp_path / "mine" / "mine.yaml"
-    path.write_text(SCENARIO.replace("workers: 2", "workers: 4").replace("{kind: parameter_server}", "{kind: all_reduce}"))
+    path.write_text(
+        SCENARIO.replace("workers: 2", "workers: 4").replace("{kind: parameter_server}", "{kind: all_reduce}")
+    )
 
     ring, serial = (run_trial(engine, path, name, workload__precision=precision) for name in ("server", "none"))
 

@@ -22,8 +22,8 @@ from services.transport.socket_transport import SocketTransport
 
 STOP_TIMEOUT_S = 5.0  # wall seconds in which peers confirm that they have received all messages
 TIME_LIMIT_REMEDY = (
-    "this is the longest time limit of the script's process groups (argument timeout of init_process_group); all ranks "
-    "must call the same collectives"
+    "all ranks must call the same collectives; if a rank may be this late, increase timeouts.step, or the timeout that "
+    "the script passes to init_process_group"
 )
 
 

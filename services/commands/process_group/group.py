@@ -76,7 +76,9 @@ class EnsayoProcessGroup(ProcessGroup):
         reductions = None if self._sums_with_gloo else find_reductions(opts, own)
         if reductions is None:
             return self._run_with_gloo("allreduce_coalesced", own, make_options("AllreduceCoalescedOptions", opts))
-        return self._submit("allreduce_coalesced", lambda operations, step: operations.all_reduce(step, own, reductions), own)
+        return self._submit(
+            "allreduce_coalesced", lambda operations, step: operations.all_reduce(step, own, reductions), own
+        )
 
     def broadcast(self, tensors: Any, opts: Any = 0, timeout: Any = None) -> Work:  # noqa: ARG002
         own, root_rank = to_tensor_list(tensors), read_root_rank(opts)
@@ -98,7 +100,9 @@ class EnsayoProcessGroup(ProcessGroup):
         outputs, inputs = [list(each) for each in output_lists], list(input_list)
         if not are_exchangeable(*inputs, *(tensor for each in outputs for tensor in each)):
             return self._run_with_gloo("allgather_coalesced", outputs, inputs)
-        return self._submit("allgather_coalesced", lambda operations, step: operations.all_gather(step, outputs, inputs), outputs)
+        return self._submit(
+            "allgather_coalesced", lambda operations, step: operations.all_gather(step, outputs, inputs), outputs
+        )
 
     def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None, timeout: Any = None) -> Work:  # noqa: ARG002
         return self._all_gather_into("all_gather_single", [output], [own])
@@ -123,7 +127,9 @@ class EnsayoProcessGroup(ProcessGroup):
         if reductions is None or not are_exchangeable(*(tensor for each in inputs for tensor in each)):
             return self._run_with_gloo("reduce_scatter", outputs, inputs, make_options("ReduceScatterOptions", opts))
         return self._submit(
-            "reduce_scatter", lambda operations, step: operations.reduce_scatter(step, outputs, inputs, reductions), outputs
+            "reduce_scatter",
+            lambda operations, step: operations.reduce_scatter(step, outputs, inputs, reductions),
+            outputs,
         )
 
     def reduce_scatter_single(
@@ -149,7 +155,9 @@ class EnsayoProcessGroup(ProcessGroup):
             for work in works[:-1]:
                 work.wait()
             return works[-1]
-        return self._submit(name, lambda operations, step: operations.reduce_scatter_from(step, outputs, inputs, reductions), outputs)
+        return self._submit(
+            name, lambda operations, step: operations.reduce_scatter_from(step, outputs, inputs, reductions), outputs
+        )
 
     def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:  # noqa: ARG002
         outputs, inputs = list(output_tensors), list(input_tensors)
@@ -170,20 +178,26 @@ class EnsayoProcessGroup(ProcessGroup):
             return self._reject_tensors("all_to_all_single")
         splits = list(output_splits), list(input_splits)
         return self._submit(
-            "all_to_all_single", lambda operations, step: operations.all_to_all_single(step, output, own, *splits), [output]
+            "all_to_all_single",
+            lambda operations, step: operations.all_to_all_single(step, output, own, *splits),
+            [output],
         )
 
     def send(self, tensors: Any, target_rank: int, tag: int = 0) -> Work:
         (own,) = to_tensor_list(tensors)
         if not self._queues.has_tag(tag) or not are_exchangeable(own):
             return self._run_with_gloo("send", [own], target_rank, tag)
-        return self._queues.submit_send(lambda operations, step: operations.send(step, own, target_rank), [own], target_rank, tag)
+        return self._queues.submit_send(
+            lambda operations, step: operations.send(step, own, target_rank), [own], target_rank, tag
+        )
 
     def recv(self, tensors: Any, source_rank: int, tag: int = 0) -> Work:
         (own,) = to_tensor_list(tensors)
         if not self._queues.has_tag(tag) or not are_exchangeable(own):
             return self._run_with_gloo("recv", [own], source_rank, tag)
-        return self._queues.submit_receive(lambda operations, step: operations.receive(step, own, source_rank), [own], source_rank, tag)
+        return self._queues.submit_receive(
+            lambda operations, step: operations.receive(step, own, source_rank), [own], source_rank, tag
+        )
 
     # Names of the same operations in other versions of PyTorch.
     _allgather_base = all_gather_single

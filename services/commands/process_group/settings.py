@@ -1,6 +1,7 @@
 """Settings of the process group in one node's process."""
 
 from datetime import timedelta
+from math import isclose
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,8 @@ from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 from services.strategies.command import compressor_of_type
+
+DEFAULT_GROUP_LIMIT_S = 1800.0  # of PyTorch, if a script passes no timeout
 
 
 class ProcessGroupSettings(FrozenRecord):
@@ -29,8 +32,7 @@ class ProcessGroupSettings(FrozenRecord):
     dilation: float = Field(1.0, gt=0)  # wall seconds per virtual second
     collective: AnyCollective = Ring()  # all-reduce algorithm
     compress: AnyCompressor = IdentityCompressor()  # number format of sums of fp32 and fp64 tensors
-    # Virtual seconds within which a message must arrive; None: the longest time limit of the script's groups.
-    timeout_s: float | None = Field(None, gt=0)
+    timeout_s: float = Field(60, gt=0)  # virtual seconds within which a message must arrive, unless a group allows more
     plan: Path | None = (
         None  # plan of the trial, which defines the links that the transport emulates; None: no emulation
     )
@@ -72,8 +74,13 @@ class ProcessGroupSettings(FrozenRecord):
         return self
 
     def message_time_limit_s(self, group_time_limit: timedelta) -> float:
-        """Return the virtual seconds in which messages of a group with this time limit, in wall time, must arrive."""
-        return self.timeout_s or group_time_limit.total_seconds() / self.dilation
+        """Return the virtual seconds in which messages of a group must arrive.
+
+        `group_time_limit` is wall time. The default of PyTorch states nothing about a script, and would let a rank wait
+        half an hour for one that has ended.
+        """
+        limit_s = group_time_limit.total_seconds() / self.dilation
+        return self.timeout_s if isclose(limit_s, DEFAULT_GROUP_LIMIT_S) else max(self.timeout_s, limit_s)
 
     @property
     def addresses(self) -> dict[str, Address]:

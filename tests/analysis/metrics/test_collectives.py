@@ -108,7 +108,7 @@ def test_calls_per_step_are_those_of_steps(make_trial: MakeTrial, collectives_li
 def test_bytes_of_extra_collectives_are_not_compared(
     make_trial: MakeTrial, steps_line: Line, stop_line: Line, scheduled: int, level: VerdictLevel
 ) -> None:
-    """The start of DDP gathers eight bytes, an evaluation any number: neither is in the plan of a step."""
+    """The plan predicts the usual step: the start of DDP and evaluations send other bytes."""
     counted = {"payload_bytes_sent": 2000, "scheduled_bytes_sent": scheduled}
     logs = {
         node: [steps_line([{}, {}, {}], node), stop_line(node, steps=3, **counted)] for node in ("worker-0", "worker-1")

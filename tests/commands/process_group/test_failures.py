@@ -103,7 +103,8 @@ def test_wrong_settings_are_rejected_before_a_group_starts(change: dict[str, Any
 
 def test_time_limit_of_a_group_is_wall_time_that_the_metering_has_multiplied() -> None:
     """Messages of the transport count virtual seconds."""
-    settings = read_settings({**SETTINGS, "dilation": 4})
+    settings = read_settings({**SETTINGS, "dilation": 4, "timeout_s": 6})
 
-    assert settings.message_time_limit_s(timedelta(seconds=20)) == 5.0
-    assert read_settings({**SETTINGS, "timeout_s": 3}).message_time_limit_s(timedelta(seconds=20)) == 3.0
+    limits_s = [settings.message_time_limit_s(timedelta(seconds=seconds)) for seconds in (20, 80, 4 * 1800)]
+
+    assert limits_s == [6.0, 20.0, 6.0], "the default of PyTorch is no declaration"

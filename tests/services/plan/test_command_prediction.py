@@ -198,9 +198,7 @@ def test_a_step_with_batch_normalisation_is_predicted() -> None:
         ("broadcast", "float32", 4 * MB_S),
     ],
 )
-def test_times_of_compressed_collectives_are_those_of_what_is_sent(
-    operation: str, dtype: str, seconds: float
-) -> None:
+def test_times_of_compressed_collectives_are_those_of_what_is_sent(operation: str, dtype: str, seconds: float) -> None:
     """Only sums of fp32 and fp64 are compressed; each moves 4 MB between two ranks, uncompressed."""
     called = call(operation, 4 * MB, 2).model_copy(
         update={"dtype": dtype, "root_rank": 0 if operation == "broadcast" else None, "is_asynchronous": False}

@@ -145,7 +145,7 @@ class UnusedOptions:
 def is_asynchronous(arguments: Sequence[Any]) -> bool:
     """Return whether the script continues before the collective is complete.
 
-    The options of a call state it. Send and receive have none: they are synchronous in `torch.distributed.send` and `recv`.
+    The options of a call state it. Send and receive have none, and are synchronous in `torch.distributed.send`, `recv`.
     """
     asynchronous = getattr(arguments[-1], "asyncOp", None) if arguments else None
     if asynchronous is not None:
