@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from services.plan import CommandPlan, Plan
+from services.plan.command_prediction import payload_bytes_sent
 
 NO_SPEED = "no compute speed is declared, so the command runs as fast as this host"
-UNEQUAL_BYTES = "the ranks send unequal amounts in a collective of the step, such as a broadcast"
 
 
 def unknown_step_reason(plan: Plan) -> str:
@@ -22,7 +22,24 @@ def unknown_bytes_reason(plan: Plan) -> str:
     """Return why the bytes that a step of a trial sends are not known before it runs; empty if they are predicted."""
     if not isinstance(plan, CommandPlan) or plan.bytes_per_step:
         return ""
-    return plan.no_step_profile_reason if plan.step_profile is None else UNEQUAL_BYTES
+    if plan.step_profile is None:
+        return plan.no_step_profile_reason
+    return f"a step has {' and '.join(_uncounted_operations(plan))}, in which the ranks send unequal amounts"
+
+
+def _uncounted_operations(plan: CommandPlan) -> Iterable[str]:
+    """Return the operations of a step whose bytes are not known, each once."""
+    calls = plan.step_profile.collectives if plan.step_profile else ()
+    runs_on_gloo = plan.process_group == "gloo"
+    sizes = {
+        call: payload_bytes_sent(call, plan.command_strategy, plan.workers, 0, runs_on_gloo=runs_on_gloo)
+        for call in calls
+    }
+    return dict.fromkeys(
+        call.operation if call.group_size == plan.workers else f"{call.operation} among {call.group_size} ranks"
+        for call, size in sizes.items()
+        if size is None
+    )
 
 
 def unknown_prediction_lines(plans: Sequence[Plan]) -> Iterable[str]:

@@ -6,6 +6,9 @@ The nodes count the bytes, and the trial plan gives the expected bytes.
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pandas as pd
+
+from analysis.metrics.collectives import FIRST_STEADY_STEP
 from analysis.reading.plan_view import PlannedFormatStage
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
@@ -20,6 +23,20 @@ def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
+
+
+def comparable_bytes(trial: TrialLogTables) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the payload bytes that each node sent and should have sent, as far as the plan predicts them.
+
+    Of a user's command, these are the collectives of the dry run, in steps in steady state. The start of a script, its
+    evaluations, and the first steps of DistributedDataParallel have others.
+    """
+    if trial.plan.workload_kind != "command" or "scheduled_bytes_sent" not in trial.nodes:
+        return bytes_sent(trial), expected_bytes_sent(trial)
+    counts = pd.to_numeric(trial.nodes.set_index("node")["scheduled_bytes_sent"], errors="coerce").dropna()
+    steps = trial.steps[trial.steps["step"] >= FIRST_STEADY_STEP].groupby("node").size()
+    expected = {node: round(size * int(steps.get(node, 0))) for node, size in trial.plan.bytes_per_step.items()}
+    return {str(node): int(count) for node, count in counts.items()}, expected
 
 
 def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:

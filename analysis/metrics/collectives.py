@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.reading.run_table import TrialLogTables
+from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 
 POINT_TO_POINT = ("send", "recv")
-FIRST_STEADY_STEP = 2  # DistributedDataParallel arranges its buckets anew after the first step
+FIRST_STEADY_STEP = UNSTEADY_STEPS
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.reading.mllog import NodeLog
 
-COLLECTIVE_COLUMNS = (  # those of `node_collectives`; step -1: before the first step; times in seconds since run_start
+COLLECTIVE_COLUMNS = (  # those of `node_collectives`; times in seconds since run_start
     *("step", "operation", "bytes", "dtype", "group_size", "is_asynchronous"),
     *("launch_s", "begin_s", "end_s", "is_gloo_fallback", "is_extra"),
 )
@@ -16,7 +16,8 @@ TIME_COLUMNS = ["launch_s", "begin_s", "end_s"]
 def read_collectives(log_by_node_name: Mapping[str, NodeLog], start_s: float) -> pd.DataFrame:
     """Return a row per node and collective, in the order of the calls; empty if no command logged any.
 
-    The columns are `node` and COLLECTIVE_COLUMNS. A collective that was not complete has no end.
+    The columns are `node` and COLLECTIVE_COLUMNS. A collective that was not complete has no end. Collectives before the
+    first step have the step -1, those after the last one -2.
     """
     rows = [
         {"node": node_name, **dict(zip(event.value["columns"], row, strict=True))}

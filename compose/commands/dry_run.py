@@ -20,13 +20,16 @@ from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
-from services.commands.launch import SCRIPT_PROCESS_FOLDER
+from services.commands.launch import LOOPBACK, SCRIPT_PROCESS_FOLDER
+from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.commands.working_folder import prepare_command_folder
 from services.scenario.command_workload import PYTHON_NAMES, CommandWorkload
+from services.scenario.launch_variables import PROCESS_VARIABLES, launch_variables, torchrun_variables
 from services.scenario.step_profile import StepProfile, StepProfileOutcome
 
 STEPS = 8
 TIMEOUT_S = 120.0
+RENDEZVOUS_PORT = 1  # at which no process listens: a dry run has one rank
 MAX_REASON_LENGTH = 300
 MAX_SHARE_DIFFERENCE = 0.05  # on a busy host, the shares of two dry runs of one command differ by 0.01 to 0.03
 TIMES = ("launch_shares", "wait_shares", "update_share", "cpu_s")  # of a step profile
@@ -178,22 +181,25 @@ def _run_program(workload: CommandWorkload, scratch: Path, command: Sequence[str
 
 
 def _environment(workload: CommandWorkload, worker_count: int, seed: int, scratch: Path) -> dict[str, str]:
-    """Return the environment variables of the command; `scratch` is its folder for temporary files."""
-    image = workload.image_facts
-    variables = {"PATH": image.search_path} if image else {}
+    """Return the environment variables of the command; `scratch` is its folder for temporary files.
+
+    A script may read any variable that it has in a run. TF_CONFIG is missing: TensorFlow would wait for other ranks.
+    """
+    image, interpreter = workload.image_facts, workload.interpreter
+    search_path = image.search_path if image else os.environ.get("PATH", os.defpath)
+    programs = [str(Path(interpreter.path).parent)] if interpreter else []
+    rank_and_rendezvous = (0, worker_count, "127.0.0.1", RENDEZVOUS_PORT)
     python_path = [IMAGE_SCRIPT_PROCESS_FOLDER, image.python_path] if image else [str(SCRIPT_PROCESS_FOLDER)]
     return {
         **NODE_ENVIRONMENT,
-        **variables,
+        "PATH": os.pathsep.join((*programs, search_path)),
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **PROCESS_VARIABLES,
         "HOME": str(scratch),
-        "RANK": "0",
-        "WORLD_SIZE": str(worker_count),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "1",
+        **launch_variables(*rank_and_rendezvous, run_id="dry-run"),
+        **torchrun_variables(*rank_and_rendezvous),
+        "GLOO_SOCKET_IFNAME": LOOPBACK,
+        "TP_SOCKET_IFNAME": LOOPBACK,
         "ENSAYO_METER": str(scratch / "meter.json"),
         "ENSAYO_SEED": str(seed),
         **workload.environment,
@@ -212,7 +218,9 @@ def _summarise(result: dict[str, Any]) -> dict[str, Any]:
     if not result["complete"]:
         return _failure(result["reason"])
     profile = result["step_profile"]
-    if not all(_has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][2:]):
+    if not all(
+        _has_collectives(step["collectives"], profile["collectives"]) for step in result["steps"][UNSTEADY_STEPS:]
+    ):
         return _failure("the collectives differ from step to step")
     return {"complete": True, "start_collectives": result["start_collectives"], **profile}
 

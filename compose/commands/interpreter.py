@@ -11,12 +11,31 @@ from services.scenario.command_workload import CommandInterpreter
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 
-QUERY = (
-    "import importlib.util, json, platform, site, sys, sysconfig;"
-    "print(json.dumps({'version': platform.python_version(), 'packages': [p for p in dict.fromkeys("
-    "[sysconfig.get_path('purelib'), sysconfig.get_path('platlib')])],"
-    "'missing': [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]}))"
-)
+QUERY = """
+import importlib.util, json, pathlib, platform, sys, sysconfig
+
+packages = list(dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]))
+missing, outside = [], {}
+
+
+def is_in_container(place):
+    if any(place.is_relative_to(folder) for folder in packages):
+        return True
+    is_package = "site-packages" in place.parts or "dist-packages" in place.parts
+    return place.is_relative_to(sysconfig.get_path("stdlib")) and not is_package
+
+
+for name in sys.argv[1:]:
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        missing.append(name)
+        continue
+    places = spec.submodule_search_locations or ([spec.origin] if spec.has_location else [])
+    for place in [pathlib.Path(place) for place in places][:1]:
+        if not is_in_container(place):
+            outside[name] = str(place.parent)
+print(json.dumps({"version": platform.python_version(), "packages": packages, "missing": missing, "outside": outside}))
+"""
 QUERY_TIMEOUT_S = 30.0
 
 
@@ -43,5 +62,9 @@ def describe_interpreter(path: Path | None, required_modules: tuple[str, ...] = 
         ) from error
     packages = tuple(folder for folder in facts["packages"] if Path(folder).is_dir())
     return CommandInterpreter(
-        path=str(executable), version=facts["version"], packages=packages, missing=tuple(facts["missing"])
+        path=str(executable),
+        version=facts["version"],
+        packages=packages,
+        missing=tuple(facts["missing"]),
+        outside=facts["outside"],
     )

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
+from compose.commands.dry_run import STEPS, TIMEOUT_S
+from compose.commands.packages import explain_packages_outside
+from compose.commands.unreadable_files import explain_unreadable_file
 from compose.engines.containers.node_image.packages import check_host_pythons
 from services.commands.missing_module import advise_on_missing_module
 from services.plan import CommandPlan, Plan
 from services.schema.errors import UserError
 
 SCRIPT_ERRORS = ("ended with exit code", "the script failed")  # in reasons: the command fails without pacing, too
+TOO_FEW_STEPS = ("the script ended after", "made fewer than")
 WITHOUT_PACING = "remove throughput, profile and utilisation, so that the command runs as fast as this host"
 
 
@@ -32,6 +36,10 @@ def _check_engine(plan: CommandPlan) -> None:
         )
     if plan.engine == "docker":
         check_host_pythons([plan])
+        if reason := explain_packages_outside(plan.workload):
+            raise UserError(f"trial {plan.trial}: workload.requires: {reason}")
+        if reason := explain_unreadable_file(plan.workload):
+            raise UserError(f"trial {plan.trial}: workload.folder: {reason}")
     has_links = bool(plan.network.paths or plan.network.shared_links) or any(
         node.uplink_bps or node.downlink_bps for node in plan.nodes
     )
@@ -52,6 +60,8 @@ def _check_pacing(plan: CommandPlan) -> None:
     remedy = advise_on_missing_module(reason, plan.workload)
     if not remedy and any(text in reason for text in SCRIPT_ERRORS):
         remedy = "correct the command"
+    if not remedy and any(text in reason for text in TOO_FEW_STEPS):
+        remedy = f"let it make {STEPS} steps within {TIMEOUT_S:g} s, or {WITHOUT_PACING}"
     raise UserError(
         f"trial {plan.trial}: {paced[0]} declares a compute speed, but there is no step profile of the command: "
         f"{reason}; {remedy or WITHOUT_PACING}"

@@ -1,8 +1,9 @@
-"""Packages that a user's command needs, and that its interpreter lacks."""
+"""Packages that a user's command needs, and that its interpreter or its containers lack."""
 
 from pathlib import Path
 
 from services.plan import CommandPlan, Plan
+from services.scenario.command_workload import CommandWorkload
 from services.schema.message_paths import path_for_messages
 
 
@@ -21,4 +22,21 @@ def explain_missing_packages(plan: Plan) -> str | None:
     return (
         f"{names} {verb} not installed for {python}; install the packages that contain {names} there, or set "
         "workload.python or workload.requirements"
+    )
+
+
+def explain_packages_outside(workload: CommandWorkload) -> str:
+    """Return which required package containers can't import, although the interpreter finds it, and the remedy.
+
+    The result is empty if there is none. Containers see only the folders of the interpreter's installed packages, not
+    those that it finds through `.pth` files, such as the packages of another environment.
+    """
+    interpreter = workload.interpreter
+    if interpreter is None or not interpreter.outside:
+        return ""
+    name, folder = next(iter(interpreter.outside.items()))
+    installed = " and ".join(path_for_messages(Path(path)) for path in interpreter.packages)
+    return (
+        f"{path_for_messages(Path(interpreter.path))} finds {name} in {path_for_messages(Path(folder))}, but "
+        f"containers import only from {installed}; install {name} there, set workload.requirements, or use engine local"
     )

@@ -18,7 +18,6 @@ from services.schema.message_paths import path_for_messages
 RESOLVED_COMMAND_KEYS = ("folder", *ENVIRONMENT_KEYS, "requires")  # from which interpreter, digest and copy follow
 # Paths in containers that a mounted folder must not hide.
 CONTAINER_PATHS = tuple(map(Path, ("/tmp", "/run/ensayo", "/run/secrets", "/opt/ensayo", "/usr/bin", "/proc", "/dev")))  # noqa: S108
-WORLD_READABLE = 0o005  # containers run as a user of their own
 
 
 class CommandReferenceError(UserError):
@@ -144,7 +143,4 @@ def _check_folder(folder: Path) -> None:
         raise CommandReferenceError("folder", f"{place}: folder not found; write the folder of the script")
     if any(path.is_relative_to(folder) for path in CONTAINER_PATHS):
         message = f"{place}: containers need this path for themselves; put the script into a folder of its own"
-        raise CommandReferenceError("folder", message)
-    if folder.stat().st_mode & WORLD_READABLE != WORLD_READABLE:
-        message = f"{place}: other users can't read this folder, and containers run as another user; run: chmod o+rx"
         raise CommandReferenceError("folder", message)

@@ -20,7 +20,7 @@ from services.commands import launch
 from services.commands.control_service import CommandControlClient
 from services.commands.log_lines import MetricPatterns, explain_missing_metrics
 from services.commands.meter_server import serve_meter
-from services.commands.missing_module import advise_on_missing_module
+from services.commands.process_end import describe_process_end, has_lost_connection
 from services.commands.script_process.ensayo_meter.protocol import BEGIN, END, HELLO, NOTE, STEP
 from services.commands.step_log import CommandStepLog
 from services.commands.working_folder import prepare_command_folder
@@ -52,6 +52,7 @@ class CommandAgent:
     _compute_s: float | None = None  # wall seconds of compute of the running step; None: not paced
     _is_ready: asyncio.Event = field(default_factory=asyncio.Event)  # the command is ready to train
     _training_start: asyncio.Task[None] | None = None  # done when the training has started
+    _has_process_group: bool = False  # the metering has reported itself
     _has_begun: bool = False  # the first step, or what counts as such
     _interface_bytes_at_start: int | None = None
     _training_scope: AsyncExitStack = field(default_factory=AsyncExitStack)  # in which the scenario's events run
@@ -75,7 +76,7 @@ class CommandAgent:
         """Run the command, and report its end to the coordinator.
 
         Raises:
-            CommandFailed: the command has ended with another exit code than 0.
+            CommandFailed: the command has ended with another exit code than 0, or while other ranks waited for it.
         """
         self._log_start()
         await self.control.join()
@@ -95,8 +96,7 @@ class CommandAgent:
                     exit_code = await self._run_process(scratch, meter_failure)
             self._steps.add_last_collectives(())
             self.log.log_event("command_end", {"exit_code": exit_code})
-            if exit_code:
-                raise CommandFailed(self._explain_exit_code(exit_code))
+            await self._report_process_end(exit_code)
             await self._begin_training(self.clock.now())  # of a command that has made no step
             await self._await_training_start()
 
@@ -148,10 +148,12 @@ class CommandAgent:
         if not exit_code.done() and not ready.done():
             process.kill()
             await exit_code
-            raise CommandFailed(
+            failure = (
                 f"the command of {self.node.name} has made no process group within {start_timeout_s:g} s, as its dry "
                 "run did; see its output in the log, or increase timeouts.start"
             )
+            cause = await self.control.report_process_end(failure, has_lost_connection=True)
+            raise CommandFailed(f"{cause}; then {failure}" if cause else failure)
         pending: set[asyncio.Future[Any]] = {exit_code, *helpers}
         while not exit_code.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -165,6 +167,7 @@ class CommandAgent:
         """Handle a message of the metering, and return the compute time of the next step in wall seconds."""
         match message["kind"]:
             case kind if kind == HELLO:
+                self._has_process_group = True
                 self.log.log_event("command_meter", {key: message[key] for key in message if key != "kind"})
                 self._prepare_training()
             case kind if kind == BEGIN:
@@ -247,12 +250,24 @@ class CommandAgent:
     def _samples(self) -> int:
         return self._steps.steps * self.plan.workload.batch_per_worker
 
-    def _explain_exit_code(self, exit_code: int) -> str:
-        how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
-        last_line = self._last_lines[-1] if self._last_lines else ""
-        output = f"; its last line is: {last_line}" if last_line else " without any output"
-        advice = advise_on_missing_module(last_line, self.plan.workload)
-        return f"the command of {self.node.name} {how}{output}{'; ' * bool(advice)}{advice}"
+    async def _report_process_end(self, exit_code: int) -> None:
+        """Report the end of the command to the coordinator.
+
+        Raises:
+            CommandFailed: the command has failed, or other ranks wait for its process group. The message first names
+                the command that ended before and may be the cause.
+        """
+        steps = self._steps.steps if self._has_process_group else None
+        end = describe_process_end(self.node.name, exit_code, steps, self._last_lines, self.plan.workload)
+        # A lost connection can end the threads of a process group by a signal, without any output.
+        is_aborted = exit_code < 0 and self._has_process_group
+        is_lost = exit_code != 0 and (is_aborted or has_lost_connection(self._last_lines))
+        cause = await self.control.report_process_end(end, has_lost_connection=is_lost)
+        if is_lost and cause:
+            raise CommandFailed(f"{cause}; then {end}")
+        needs_group = self.plan.step_profile is not None and self.plan.workers > 1
+        if exit_code or (needs_group and not self._has_process_group):
+            raise CommandFailed(end)
 
     def _log_start(self) -> None:
         interpreter = self.plan.workload.interpreter
@@ -272,6 +287,7 @@ class CommandAgent:
         start_bytes = self._interface_bytes_at_start
         value = {
             "payload_bytes_sent": round(self._steps.payload_bytes),
+            "scheduled_bytes_sent": round(self._steps.scheduled_bytes),
             "messages_sent": self._steps.collectives,
             "interface_bytes_sent": None if bytes_now is None or start_bytes is None else bytes_now - start_bytes,
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),

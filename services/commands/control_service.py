@@ -37,6 +37,13 @@ class CommandControlService(RunEventService, CommandControlServicer):  # type: i
         self._coordinator.report_metrics(dict(request.values), request.step, request.samples)
         return wire.StepAck()
 
+    async def ReportProcessEnd(self, request: wire.ProcessEndReport, context: Any) -> wire.ProcessEndCause:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        description = await self._coordinator.report_process_end(
+            request.node_name, request.description, has_lost_connection=request.has_lost_connection
+        )
+        return wire.ProcessEndCause(description=description)
+
     async def Leave(self, request: wire.CommandEnd, context: Any) -> wire.LeaveAck:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
         await self._coordinator.leave(request.node_name, request.step, request.samples, request.last_step_end_s)
@@ -68,6 +75,16 @@ class CommandControlClient(GrpcRunEventClient):
         """Report metrics that the command has written after so many steps and samples."""
         request = wire.MetricsReport(node_name=self._node_name, step=step, samples=samples, values=values)
         await self._call(self._stub.ReportMetrics, request, self._plan.timeouts.step)
+
+    async def report_process_end(self, description: str, *, has_lost_connection: bool) -> str:
+        """Report how the process of the command has ended, and return how the one that may be the cause has ended.
+
+        The result is empty if there is none.
+        """
+        request = wire.ProcessEndReport(
+            node_name=self._node_name, description=description, has_lost_connection=has_lost_connection
+        )
+        return str((await self._call(self._stub.ReportProcessEnd, request, self._plan.timeouts.run)).description)
 
     async def leave(self, step: int, samples: int, last_step_end_s: float) -> None:
         """Report that the command has ended after so many steps and samples of this node.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -11,6 +12,8 @@ from services.plan import COORDINATOR, CommandPlan
 from services.runtime.clock import Clock
 from services.runtime.run_log import RunLog
 from services.schema.errors import AuthenticationError
+
+LATER_REPORT_TIMEOUT_S = 2.0  # within which nodes report ends of their commands that have one cause
 
 
 @dataclass
@@ -35,6 +38,8 @@ class CommandCoordinator:
     _end_s: float = 0.0  # of the training so far, from evaluations and from the nodes that have left; 0: unknown
     _has_measured_steps: bool = False
     _left: set[str] = field(default_factory=set)
+    _independent_ends: dict[str, str] = field(default_factory=dict)  # node -> how its command has ended
+    _has_independent_end: asyncio.Event = field(default_factory=asyncio.Event)
     _is_gate_open: bool = False
     _commands_start: asyncio.Event = field(default_factory=asyncio.Event)
     _training_start: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,6 +134,20 @@ class CommandCoordinator:
         if not self._divergence_reason:
             names = [name for name, value in values.items() if not isfinite(value)]
             self._divergence_reason = f"training diverged: {names[0]} is {values[names[0]]}" if names else ""
+
+    async def report_process_end(self, node_name: str, description: str, *, has_lost_connection: bool) -> str:
+        """Record how the process of a command has ended, and return how the first one on another node has ended.
+
+        Ends of processes that have lost their connection are not returned: they have a cause on another node, which may
+        be reported a little later. The result is empty if there is none.
+        """
+        if has_lost_connection:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_independent_end.wait(), LATER_REPORT_TIMEOUT_S)
+        else:
+            self._independent_ends[node_name] = description
+            self._has_independent_end.set()
+        return next((end for name, end in self._independent_ends.items() if name != node_name), "")
 
     async def leave(self, node_name: str, step: int, samples: int, last_step_end_s: float) -> None:
         """Record that the command of a node has ended after so many steps and samples of its own.

@@ -14,6 +14,7 @@ from services.commands import script_process
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
 from services.scenario.command_workload import PYTHON_NAMES, CommandImage
+from services.scenario.launch_variables import PROCESS_VARIABLES, launch_variables, torchrun_variables
 from services.scenario.step_profile import StepProfile
 
 SCRIPT_PROCESS_FOLDER = Path(script_process.__path__[0])  # on the PYTHONPATH of commands
@@ -45,11 +46,11 @@ def interpreter_path(plan: CommandPlan) -> str:
 def command_environment(plan: CommandPlan, node: NodePlan, settings_file: Path) -> dict[str, str]:
     """Return the environment variables of the command on a node.
 
-    They are those of `torch.distributed` (env://), of torchrun (PET_*) and of TensorFlow (TF_CONFIG). Rendezvous
-    messages cross the control network, data the shaped one.
+    They are those of `torch.distributed` (env://), of torchrun and of TensorFlow (TF_CONFIG). Rendezvous messages cross
+    the control network, data the shaped one.
     """
     workers = plan.node_plans_of_role("worker")
-    master_address, master_port = workers[0].addresses.control.host, _rendezvous_port(plan)
+    rank_and_rendezvous = (node.rank, plan.workers, workers[0].addresses.control.host, _rendezvous_port(plan))
     interface = find_network_interface(node.addresses.data.host) or LOOPBACK
     image = plan.workload.image_facts
     search_path = image.search_path if image else os.environ.get("PATH", os.defpath)
@@ -58,22 +59,10 @@ def command_environment(plan: CommandPlan, node: NodePlan, settings_file: Path) 
         **os.environ,
         "PATH": programs,
         "PYTHONPATH": os.pathsep.join(_python_path(plan)),
-        "PYTHONDONTWRITEBYTECODE": "1",  # the folder of the command is read-only
-        "PYTHONUNBUFFERED": "1",  # lines with metrics are read when they are written
+        **PROCESS_VARIABLES,
         "HOME": str(settings_file.parent),
-        "RANK": str(node.rank),
-        "WORLD_SIZE": str(plan.workers),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": str(node.rank),
-        "MASTER_ADDR": master_address,
-        "MASTER_PORT": str(master_port),
-        "PET_NNODES": str(plan.workers),
-        "PET_NPROC_PER_NODE": "1",
-        "PET_NODE_RANK": str(node.rank),
-        "PET_MASTER_ADDR": master_address,
-        "PET_MASTER_PORT": str(master_port),
-        "PET_RDZV_BACKEND": "static",
+        **launch_variables(*rank_and_rendezvous, run_id=f"{plan.run}-{plan.trial}"),
+        **torchrun_variables(*rank_and_rendezvous),
         "TF_CONFIG": json.dumps(_tensorflow_cluster(plan, node)),
         "GLOO_SOCKET_IFNAME": interface,
         "TP_SOCKET_IFNAME": interface,
@@ -110,6 +99,7 @@ def meter_settings(plan: CommandPlan, socket_path: Path, group: Mapping[str, Any
         "dilation": plan.dilation,
         "process_group": plan.process_group,
         "process_group_settings": dict(group),
+        "ensayo_path": ensayo_path(plan),
     }
 
 
@@ -131,13 +121,24 @@ def end_with_parent() -> None:
 def _python_path(plan: CommandPlan) -> list[str]:
     """Return the folders from which the command imports: the metering, and the user's packages in a container.
 
-    The folders of this process come last: they have the collectives of Ensayo.
+    PYTHONPATH comes before the packages of an interpreter. The folders of this process, which has other versions of
+    packages, are therefore not part of it: see `ensayo_path`.
     """
     if plan.workload.image_facts:
         return [str(SCRIPT_PROCESS_FOLDER), *_python_path_in_image(plan, plan.workload.image_facts)]
     packages = plan.workload.host_packages if plan.engine == "docker" else ()
-    own = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-    return [str(SCRIPT_PROCESS_FOLDER), *packages, *own]
+    return [str(SCRIPT_PROCESS_FOLDER), *packages]
+
+
+def ensayo_path(plan: CommandPlan) -> list[str]:
+    """Return the folders that the process group of Ensayo needs in the process of the command, as the last ones.
+
+    Installed packages are built for one version of Python; an interpreter of another one needs packages of its own.
+    """
+    interpreter = plan.workload.interpreter
+    has_own_version = interpreter is None or interpreter.minor_version == sysconfig.get_python_version()
+    packages = [sysconfig.get_path("purelib")] if has_own_version else []
+    return [str(SCRIPT_PROCESS_FOLDER.parents[2]), *packages]
 
 
 def _python_path_in_image(plan: CommandPlan, image: CommandImage) -> list[str]:

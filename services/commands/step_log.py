@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
+from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.plan import CommandPlan
 from services.plan.command_prediction import payload_bytes_sent
 from services.runtime.clock import Clock
@@ -14,7 +15,7 @@ from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog
 from services.scenario.step_profile import CollectiveCall
 
 LOGGED_COLLECTIVE_COLUMNS = ("step", *COLLECTIVE_COLUMNS)  # of `node_collectives`; times in virtual seconds
-START_STEP = -1  # step of the collectives before the first step
+START_STEP, END_STEP = -1, -2  # steps of the collectives before the first step, and after the last one
 TIME_COLUMNS = frozenset({"launch_s", "begin_s", "end_s"})
 
 
@@ -30,9 +31,13 @@ class CommandStepLog:
     last_step_end_s: float = 0.0  # in virtual seconds of the node's clock; 0: no step was measured
     deadlines: int = 0
     missed_deadlines: int = 0
-    payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of broadcasts, are left out
+    payload_bytes: float = 0.0  # sent since the start of the training; unknown amounts, as of gather, are left out
+    scheduled_bytes: float = 0.0  # of them, those of the collectives of the dry run, in steps in steady state
     collectives: int = 0
     _unmetered_end_s: float | None = None  # end of the last step that a line of the output marked
+    _has_measured_step: bool = False
+    _unmetered_rows: list[list[Any]] = field(default_factory=list)  # of these steps; logged at the end
+    _sent_bytes: dict[tuple[CollectiveCall, bool], float | None] = field(default_factory=dict)  # None: not known
     uncounted: set[str] = field(default_factory=set)  # operations in which ranks send unequal amounts
     gloo_fallbacks: set[str] = field(default_factory=set)  # operations that gloo has run in place of Ensayo
 
@@ -54,6 +59,7 @@ class CommandStepLog:
             paced_compute_s: wall seconds that the compute of the step had to take; None: it was not paced.
             training_start_s: start of the training in virtual seconds.
         """
+        self._discard_unmetered_steps()
         wall_s_per_virtual_s = self.clock.to_wall_s(1.0)
         times = {key: (message[key] or 0.0) / wall_s_per_virtual_s for key in ("begin_s", "end_s")}
         early_s = max(0.0, min(training_start_s, times["end_s"]) - times["begin_s"])
@@ -84,7 +90,12 @@ class CommandStepLog:
         self.steps, self.last_step_end_s = message["number"] + 1, times["end_s"]
 
     def add_unmetered_step(self, end_s: float) -> None:
-        """Log a step of which only the end is known: it began at the end of the previous one."""
+        """Log a step of which only the end is known: it began at the end of the previous one.
+
+        It is not logged if the metering measures steps: they would be logged twice.
+        """
+        if self._has_measured_step:
+            return
         begin_s, self._unmetered_end_s = self._unmetered_end_s, end_s
         if begin_s is None:
             return  # the begin of the first step is not known
@@ -99,12 +110,20 @@ class CommandStepLog:
             "samples": self.plan.workload.batch_per_worker,
             "bytes_sent": 0.0,
         }
-        self._step_rows.add_event([row.get(column) for column in STEP_COLUMNS])
+        self._unmetered_rows.append([row.get(column) for column in STEP_COLUMNS])
         self.steps, self.last_step_end_s = self.steps + 1, end_s
+
+    def _discard_unmetered_steps(self) -> None:
+        """Forget the steps that lines marked, because the metering measures all steps from the first one on."""
+        self._unmetered_rows.clear()
+        self._has_measured_step = True
 
     def add_last_collectives(self, rows: Sequence[Sequence[Any]]) -> None:
         """Log the collectives after the last step, and write all rows."""
-        self._add_collectives(self.steps, 0.0, rows)
+        self._add_collectives(END_STEP, 0.0, rows)
+        for row in self._unmetered_rows:
+            self._step_rows.add_event(row)
+        self._unmetered_rows.clear()
         self._step_rows.flush()
         self._collective_rows.flush()
 
@@ -121,6 +140,7 @@ class CommandStepLog:
             self._collective_rows.add_event([logged_step, *(values[column] for column in COLLECTIVE_COLUMNS)])
             payload = self._count_collective(values)
             sent += 0.0 if is_before_start else payload
+            self.scheduled_bytes += payload if step >= UNSTEADY_STEPS and not values["is_extra"] else 0.0
         return sent
 
     def _to_log_time(self, time_s: float | None) -> float | None:
@@ -128,16 +148,17 @@ class CommandStepLog:
 
     def _count_collective(self, values: Mapping[str, Any]) -> float:
         """Return the payload bytes that this node sends for a collective, and add them to the totals."""
-        call = CollectiveCall(
-            **{key: values[key] for key in ("operation", "bytes", "dtype", "group_size", "is_asynchronous")}
-        )
+        call = CollectiveCall(**{key: values[key] for key in CollectiveCall.model_fields})
         self.collectives += 1
         if values["is_gloo_fallback"]:
             self.gloo_fallbacks.add(call.operation)
         runs_on_gloo = values["is_gloo_fallback"] or self.plan.process_group == "gloo"
-        sent = payload_bytes_sent(
-            call, self.plan.command_strategy, self.plan.workers, self.rank, runs_on_gloo=runs_on_gloo
-        )
+        kind = (call, runs_on_gloo)
+        if kind not in self._sent_bytes:
+            self._sent_bytes[kind] = payload_bytes_sent(
+                call, self.plan.command_strategy, self.plan.workers, self.rank, runs_on_gloo=runs_on_gloo
+            )
+        sent = self._sent_bytes[kind]
         if sent is None:
             self.uncounted.add(call.operation)
         self.payload_bytes += sent or 0.0

@@ -1,40 +1,16 @@
 """Predicted bytes and times of a user's command, from the collectives that a dry run has counted."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from services.compressors import IdentityCompressor
+from services.plan.command_collectives import CollectiveTransfers, entries_of, plan_collective
 from services.scenario.step_profile import CollectiveCall, StepProfile
 from services.strategies import CommandStrategy
 from services.strategies.all_reduce import AllReduce
+from services.strategies.command import compressor_of_type
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
-COMPRESSED_TYPES = {"float32": 4, "float64": 8}  # bytes of an entry
+SUMS = ("all_reduce", "reduce_scatter")
 FORMULA = "t_c + the part of the collectives that the compute does not hide"
-
-
-class PayloadShares(NamedTuple):
-    """Bytes that each rank sends for a collective on vectors of S bytes, as a multiple of S, with n ranks."""
-
-    gloo: float
-    ensayo: float
-
-
-def payload_shares(operation: str, group_size: int) -> PayloadShares | None:
-    """Return the bytes that a rank sends for an operation, as a multiple of S; None if ranks send unequal amounts.
-
-    S is the size of the tensor of all_reduce, the input of reduce_scatter and all_to_all, and the input of all_gather
-    on one rank. The reduce_scatter of gloo is an all-reduce, of which each rank keeps a part.
-    """
-    share = (group_size - 1) / group_size
-    shares = {
-        "all_reduce": PayloadShares(2 * share, 2 * share),
-        "all_gather": PayloadShares(group_size - 1, group_size - 1),
-        "reduce_scatter": PayloadShares(2 * share, share),
-        "all_to_all": PayloadShares(share, share),
-        "barrier": PayloadShares(0.0, 0.0),
-    }
-    return shares.get(operation)
 
 
 def payload_bytes_sent(
@@ -42,7 +18,8 @@ def payload_bytes_sent(
 ) -> float | None:
     """Return the payload bytes that a rank sends for a collective.
 
-    Return None if they are not known: those of a broadcast depend on its root.
+    Return None if they are not known: those of gather depend on its root, and those of a group of some of the ranks may
+    depend on the rank in this group.
 
     Args:
         call: the collective.
@@ -51,20 +28,15 @@ def payload_bytes_sent(
         rank: the sender.
         runs_on_gloo: whether gloo runs the collective.
     """
-    if not runs_on_gloo and call.operation == "all_reduce" and call.group_size == worker_count:
-        return _all_reduce_bytes(call, strategy, worker_count, rank)
-    shares = payload_shares(call.operation, call.group_size)
-    return None if shares is None else call.bytes * (shares.gloo if runs_on_gloo else shares.ensayo)
-
-
-def _all_reduce_bytes(call: CollectiveCall, strategy: CommandStrategy, worker_count: int, rank: int) -> float:
-    """Return the bytes that a rank sends in an all-reduce of Ensayo; only fp32 and fp64 are compressed."""
-    is_compressed = call.dtype in COMPRESSED_TYPES
-    dtype = call.dtype if is_compressed else "uint8"
-    compressor = strategy.compress if is_compressed else IdentityCompressor()
-    all_reduce = AllReduce(collective=strategy.collective, compress=compressor)
-    entries = call.bytes // COMPRESSED_TYPES.get(call.dtype, 1)
-    return all_reduce.sent_bytes_per_step(worker_count, entries, dtype).workers[rank]
+    if call.operation == "all_to_all" or (not call.bytes and call.operation != "barrier"):
+        return call.bytes * (call.group_size - 1) / call.group_size
+    transfers = plan_collective(call, strategy, runs_on_gloo=runs_on_gloo)
+    if transfers is None:
+        return None
+    sent = transfers.sent_bytes_by_rank
+    if call.group_size == worker_count:
+        return sent[rank]
+    return sum(sent) / len(sent) if transfers.has_equal_senders else None
 
 
 def explain_unpredictable_collectives(profile: StepProfile, worker_count: int) -> str:
@@ -72,9 +44,13 @@ def explain_unpredictable_collectives(profile: StepProfile, worker_count: int) -
     for call in profile.collectives:
         if call.group_size != worker_count:
             return f"{call.operation} among {call.group_size} of {worker_count} ranks has no closed form here"
-        if call.operation not in ("all_reduce", "all_gather", "reduce_scatter", "barrier"):
+        if not _has_closed_form(call):
             return f"{call.operation} has no closed form here"
     return ""
+
+
+def _has_closed_form(call: CollectiveCall) -> bool:
+    return call.operation in (*SUMS, "all_gather", "barrier") or call.root_rank is not None
 
 
 def predict_command_step(
@@ -120,15 +96,39 @@ def predict_collectives_s(profile: StepProfile, strategy: CommandStrategy, cost_
 
 
 def _collective_s(call: CollectiveCall, strategy: CommandStrategy, cost_model: CostModel) -> float:
-    """Return the seconds of a collective: that of an all-reduce, or of its half without a sum or without copies."""
-    ranks = len(cost_model.workers)
-    if ranks == 1 or call.operation not in ("all_reduce", "all_gather", "reduce_scatter"):
+    """Return the seconds of a collective: of an all-reduce, of half a ring all-reduce, or of a broadcast.
+
+    An all_gather has no sums, and a reduce_scatter of Ensayo no copies. A barrier takes no time.
+    """
+    ranks, runs_on_gloo = len(cost_model.workers), strategy.process_group == "gloo"
+    if ranks == 1 or call.group_size != ranks or not _has_closed_form(call) or call.operation == "barrier":
         return 0.0
-    all_reduce = AllReduce(collective=strategy.collective, compress=strategy.compress)
-    size_bytes = call.bytes * ranks if call.operation == "all_gather" else call.bytes
-    entries = max(1, round(size_bytes / 4))
-    whole_s = all_reduce.predict_step_time(cost_model.model_copy(update={"entries": entries})).exchange_s
-    is_half = call.operation == "all_gather" or (
-        call.operation == "reduce_scatter" and strategy.process_group == "ensayo"
+    if call.operation == "all_reduce" or (call.operation == "reduce_scatter" and runs_on_gloo):
+        compress = compressor_of_type(strategy.compress, call.dtype)
+        return _all_reduce_s(call, AllReduce(collective=strategy.collective, compress=compress), cost_model)
+    if call.operation == "reduce_scatter":
+        ring = AllReduce(compress=compressor_of_type(strategy.compress, call.dtype))
+        return _all_reduce_s(call, ring, cost_model) / 2
+    if call.operation == "all_gather":
+        whole = call.model_copy(update={"bytes": call.bytes * ranks})
+        return _all_reduce_s(whole, AllReduce(), cost_model) / 2
+    transfers = plan_collective(call, strategy, runs_on_gloo=runs_on_gloo)
+    return _transfers_s(transfers, cost_model) if transfers else 0.0
+
+
+def _all_reduce_s(call: CollectiveCall, all_reduce: AllReduce, cost_model: CostModel) -> float:
+    entries, dtype = entries_of(call)
+    model = cost_model.model_copy(update={"entries": max(1, entries), "dtype": dtype})
+    return all_reduce.predict_step_time(model).exchange_s
+
+
+def _transfers_s(transfers: CollectiveTransfers, cost_model: CostModel) -> float:
+    """Return the seconds of transfers of one chunk: those of the busiest link, and the latency of the longest chain."""
+    names, schedule = cost_model.workers, transfers.schedule
+    flows = {pair: (names[pair[0]], names[pair[1]]) for pair in schedule.sending_rank_pairs}
+    transfer_s = sum(
+        cost_model.transfer_s([(flows[pair], chunks * transfers.entries) for pair, chunks in load.items()])
+        for load in schedule.relative_payload_sizes
     )
-    return whole_s / 2 if is_half else whole_s
+    latency_s = {pair: cost_model.max_latency_s([flow]) for pair, flow in flows.items()}
+    return transfer_s + schedule.critical_path_latency_s(latency_s)

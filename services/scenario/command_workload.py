@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, PositiveInt, WithJsonSchema, model_validator
 
 from services.cluster.compute_speed import SampleOperations
+from services.scenario.launch_variables import RESERVED_VARIABLES
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
@@ -20,12 +21,6 @@ from services.schema.units import Operations
 BUILT_IN_VARIABLES = ("workers", "seed")
 PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
 ENVIRONMENT_KEYS = ("python", "requirements", "image")  # of which a command has at most one
-RESERVED_VARIABLES = frozenset(  # of the environment, without which ranks can't meet, or are not measured
-    {
-        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
-        *("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "PYTHONPATH", "TF_CONFIG"),
-    }
-)
 SET_BY_ENSAYO: dict[str, JsonValue] = {"readOnly": True}  # of keys in a resolved scenario that users do not write
 PROCESSES_OPTION = r"--nproc[-_]per[-_]node(=.*)?"  # of torchrun
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -97,6 +92,9 @@ class CommandInterpreter(FrozenRecord):
     version: str  # such as 3.11.2
     packages: tuple[str, ...] = ()  # absolute paths of the folders with its installed packages
     missing: tuple[str, ...] = ()  # names of required modules that it can't find
+    outside: dict[str, str] = Field(
+        {}
+    )  # folders of required modules that it finds elsewhere, such as through .pth files
 
     @property
     def minor_version(self) -> str:

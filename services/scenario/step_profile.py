@@ -17,6 +17,7 @@ class CollectiveCall(FrozenRecord):
     dtype: str = ""
     group_size: int  # ranks that take part
     is_asynchronous: bool = False
+    root_rank: int | None = None  # of a broadcast, in its group; None: other operations, or not known
 
 
 class StepProfile(FrozenRecord):

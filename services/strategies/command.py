@@ -6,11 +6,21 @@ from typing import Literal, Self
 from pydantic import Field
 
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring
-from services.compressors import AnyCompressor, IdentityCompressor
+from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
+
+COMPRESSED_TYPES = frozenset({"float32", "float64"})
+
+
+def compressor_of_type(compress: Compressor, type_name: str) -> Compressor:
+    """Return the number format in which sums of entries of a type (a name of NumPy or PyTorch) are sent.
+
+    Only fp32 and fp64 are compressed: whole numbers must stay exact, and the other types are as short already.
+    """
+    return compress if type_name in COMPRESSED_TYPES else IdentityCompressor()
 
 
 class CommandStrategy(Strategy):

@@ -47,6 +47,7 @@ class Mailbox:
             dilation: wall seconds of the event loop per virtual second.
         """
         self._timeout_s = timeout_s
+        self._timeout_remedy = "increase timeouts.step if the declared links or workers are this slow"
         self._dilation = dilation
         self._unclaimed: dict[tuple[str, MessageTag], Message] = {}
         self._pending_by_tag: dict[tuple[str, MessageTag], _PendingReceive] = {}
@@ -55,6 +56,10 @@ class Mailbox:
         self._failed_sources: dict[str, NetworkError] = {}
         self._pending: dict[_PendingReceive, None] = {}  # oldest first
         self._is_timer_set = False
+
+    def set_time_limit(self, timeout_s: float, remedy: str) -> None:
+        """Wait for messages for so many virtual seconds from now on; errors state the remedy."""
+        self._timeout_s, self._timeout_remedy = timeout_s, remedy
 
     def deliver(self, source: str, message: Message) -> None:
         """Pass a received message to the receive call that waits for it, or keep it for later.
@@ -175,10 +180,7 @@ class Mailbox:
         tags = " or ".join(
             f"{tag.kind_name} (step {tag.step}, chunk {tag.chunk}, piece {tag.piece})" for tag in pending_receive.tags
         )
-        return (
-            f"no message {tags} from {pending_receive.source} within {self._timeout_s:g} s; "
-            "increase timeouts.step if the declared links or workers are this slow"
-        )
+        return f"no message {tags} from {pending_receive.source} within {self._timeout_s:g} s; {self._timeout_remedy}"
 
     def _register_tag_if_new(self, source: str, tag: MessageTag) -> bool:
         """Return whether a message with this tag is new.

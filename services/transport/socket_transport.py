@@ -65,6 +65,11 @@ class SocketTransport(Transport):
         self._tls = identity if encrypt else None
         self._mailbox = Mailbox(timeout_s, clock.to_wall_s(1.0))
 
+    def set_time_limit(self, timeout_s: float, remedy: str) -> None:
+        """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""
+        self._timeout_s, self._timeout_wall_s = timeout_s, self._clock.to_wall_s(timeout_s)
+        self._mailbox.set_time_limit(timeout_s, remedy)
+
     @abstractmethod
     async def start(self) -> None:
         """Start to listen for streams of other nodes on the data network.

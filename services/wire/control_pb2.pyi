@@ -33,6 +33,22 @@ class FirstStep(_message.Message):
     begin_s: float
     def __init__(self, node_name: _Optional[str] = ..., begin_s: _Optional[float] = ...) -> None: ...
 
+class ProcessEndReport(_message.Message):
+    __slots__ = ("node_name", "description", "has_lost_connection")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    HAS_LOST_CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    description: str
+    has_lost_connection: bool
+    def __init__(self, node_name: _Optional[str] = ..., description: _Optional[str] = ..., has_lost_connection: _Optional[bool] = ...) -> None: ...
+
+class ProcessEndCause(_message.Message):
+    __slots__ = ("description",)
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    def __init__(self, description: _Optional[str] = ...) -> None: ...
+
 class CommandEnd(_message.Message):
     __slots__ = ("node_name", "step", "samples", "last_step_end_s")
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]

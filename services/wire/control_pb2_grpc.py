@@ -463,6 +463,11 @@ class CommandControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.MetricsReport.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
                 _registered_method=True)
+        self.ReportProcessEnd = channel.unary_unary(
+                '/ensayo.wire.CommandControl/ReportProcessEnd',
+                request_serializer=services_dot_wire_dot_control__pb2.ProcessEndReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.ProcessEndCause.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/ensayo.wire.CommandControl/Leave',
                 request_serializer=services_dot_wire_dot_control__pb2.CommandEnd.SerializeToString,
@@ -522,8 +527,15 @@ class CommandControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportProcessEnd(self, request, context):
+        """The process of the command has ended. The reply describes the end of another one that may be its cause.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Leave(self, request, context):
-        """The command of the node has ended.
+        """The command of the node has ended, and its totals are logged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -566,6 +578,11 @@ def add_CommandControlServicer_to_server(servicer, server):
                     servicer.ReportMetrics,
                     request_deserializer=services_dot_wire_dot_control__pb2.MetricsReport.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'ReportProcessEnd': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportProcessEnd,
+                    request_deserializer=services_dot_wire_dot_control__pb2.ProcessEndReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.ProcessEndCause.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -763,6 +780,33 @@ class CommandControl:
             '/ensayo.wire.CommandControl/ReportMetrics',
             services_dot_wire_dot_control__pb2.MetricsReport.SerializeToString,
             services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportProcessEnd(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.CommandControl/ReportProcessEnd',
+            services_dot_wire_dot_control__pb2.ProcessEndReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.ProcessEndCause.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 import pytest
 from scripted_engine import RunObserverStub
 
+from analysis.checks.network.bytes_on_wire import check_bytes_sent
+from analysis.checks.network.shaped_interface import check_shaped_interface
+from analysis.checks.verdict import VerdictLevel, valid_verdict
 from analysis.metrics.collectives import measure_collectives
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
@@ -121,6 +124,30 @@ def test_three_ranks_train_one_model(run_trial: RunTrial, tmp_path: Path, proces
     assert times.calls_per_step == 1
 
 
+@pytest.mark.parametrize("process_group", ["gloo", "ensayo"])
+def test_bytes_of_batch_normalisation_are_predicted(
+    run_trial: RunTrial, tmp_path: Path, engine: str, process_group: str
+) -> None:
+    """DDP broadcasts the means and variances of rank 0 in each step: the usual script for pictures."""
+    workload = SCENARIO["workload"] | {"command": f"python normalised.py {STEPS}", "variables": {}, "metrics": {}}
+    cluster = SCENARIO["cluster"] | {"workers": 3}
+    strategies = {"script": {"kind": "command", "process_group": process_group}}
+    path = write_scenario(tmp_path, workload=workload, cluster=cluster, strategies=strategies)
+
+    trial = run_trial(engine, path, "script")
+
+    broadcasts = [call for call in trial.plan.step_profile.collectives if call.operation == "broadcast"]
+    parameters, statistics_bytes = 4 * (8 * 300 + 3 * 300 + 2 * 300 + 2), 4 * 2 * 300 + 8
+    assert {call.root_rank for call in broadcasts} == {0}
+    assert sum(call.bytes for call in broadcasts) == statistics_bytes
+    sent = trial.plan.bytes_per_step
+    assert sum(sent.values()) == pytest.approx(4 * parameters + 2 * statistics_bytes, rel=0.001)
+    assert sent["worker-0"] == pytest.approx(4 / 3 * parameters + 2 * statistics_bytes, rel=0.01)
+    tables = read_trial_tables(TrialFolder(trial.folder))
+    assert check_bytes_sent(tables) == valid_verdict("bytes sent agree with the plan within 0.00%")
+    assert check_shaped_interface(tables).level == VerdictLevel.VALID, "each rank sends at least what is counted"
+
+
 def test_evaluations_and_averages_of_a_script_are_extra_collectives(run_trial: RunTrial, tmp_path: Path) -> None:
     """They are in no usual step, so the dry run leaves them out, and the trial counts them."""
     command = f"python evaluated_mlp.py {STEPS} 4 0.1 5"
@@ -140,3 +167,5 @@ def test_evaluations_and_averages_of_a_script_are_extra_collectives(run_trial: R
         steps = trial.rows(f"worker-{rank}", "node_steps")
         after_evaluations = [row["step_s"] for row in steps if row["step"] in (4, 8, 12, 16)]
         assert max(after_evaluations) < STEP_S + 0.1
+    verdict = check_bytes_sent(read_trial_tables(TrialFolder(trial.folder)))
+    assert verdict == valid_verdict("bytes sent agree with the plan within 0.00%")

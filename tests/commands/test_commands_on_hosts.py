@@ -145,7 +145,8 @@ def test_a_command_that_writes_outside_its_folder_fails_with_the_cause(
     run_trial: RunTrial, tmp_path: Path, docker_engine: object
 ) -> None:
     """Only its own folder is writable."""
-    with pytest.raises(TrialFailed, match=r"exit code 1; its last line is: OSError.*Read-only file system: '/opt/new'"):
+    reason = r"exit code 1; its last line is: OSError.*Read-only file system: '/opt/new'; write below the current"
+    with pytest.raises(TrialFailed, match=reason):
         run_trial("docker", write_scenario(tmp_path, "outside"), "script")
 
 

@@ -137,3 +137,34 @@ def test_the_end_of_the_run_states_whether_the_target_was_reached(
         assert (metadata["step"], metadata["samples_count"]) == (40, 1280)
 
     run_in_virtual_time(script())
+
+
+def test_the_end_of_a_command_is_the_cause_of_ends_that_lost_their_connection() -> None:
+    """Their agents may report first: the closed connection is seen before the exit code."""
+
+    async def script() -> None:
+        coordinator, _ = make_coordinator(plan_command())
+        lost = asyncio.ensure_future(
+            coordinator.report_process_end("worker-0", "worker-0 lost worker-1", has_lost_connection=True)
+        )
+        await asyncio.sleep(1)
+        assert not lost.done()
+        assert await coordinator.report_process_end("worker-1", "worker-1 ended", has_lost_connection=False) == ""
+
+        assert await lost == "worker-1 ended"
+
+    run_in_virtual_time(script())
+
+
+def test_a_lost_connection_is_the_cause_of_no_other_end() -> None:
+    """If all ranks have lost their connections, none of their commands has ended by itself."""
+
+    async def script() -> None:
+        coordinator, _ = make_coordinator(plan_command())
+        reports = [
+            coordinator.report_process_end(f"worker-{rank}", "lost", has_lost_connection=True) for rank in range(2)
+        ]
+
+        assert await asyncio.gather(*reports) == ["", ""]
+
+    run_in_virtual_time(script())

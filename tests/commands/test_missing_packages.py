@@ -1,11 +1,13 @@
 """Commands whose interpreter lacks a package: the run is rejected, or the trials are skipped."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_plans import plan_command
 from scripted_engine import RunObserverStub, ScriptedEngine, ScriptedLocalEngine
 from typer.testing import CliRunner
 
@@ -13,6 +15,7 @@ from analysis.reading.run_folder import RunFolder
 from analysis.report.summary_text import summary_sentences
 from analysis.results.analyse_run import analyse_run
 from compose.commands.interpreter import describe_interpreter
+from compose.commands.limits import check_commands
 from compose.engines import EngineChoice
 from compose.runs.interrupted_run import read_interrupted_run
 from compose.runs.run import FinishedRun, run_scenario
@@ -175,3 +178,27 @@ def test_validation_skips_a_module_of_pytorch_if_the_scenario_says_so(host_witho
     assert result.exit_code == 0
     assert skipped.startswith("mine: no trial can be planned on this host: this model needs PyTorch")
     assert counted == "quickstart: 7 trials"
+
+
+def test_a_package_outside_of_the_environment_is_rejected_with_containers(tmp_path: Path) -> None:
+    """Python finds it through a .pth file, as in an environment made with --system-site-packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (packages,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "far_package").mkdir(parents=True)
+    (elsewhere / "far_package/__init__.py").touch()
+    (packages / "near_package.py").touch()
+    (packages / "others.pth").write_text(f"{elsewhere}\n")
+
+    interpreter = describe_interpreter(
+        tmp_path / "venv/bin/python", ("json", "sys", "near_package", "far_package", "no_such_package")
+    )
+    (tmp_path / "code").chmod(0o755)
+    plan = plan_command(folder=str(tmp_path / "code"), interpreter=interpreter.model_dump() | {"version": "3.11.9"})
+
+    assert interpreter.outside == {"far_package": str(elsewhere)}
+    assert interpreter.missing == ("no_such_package",)
+    reason = r"finds far_package in elsewhere, but containers import only from venv/lib/python3\.\d+/site-packages"
+    with pytest.raises(UserError, match=reason):
+        check_commands([plan])
+    check_commands([plan.model_copy(update={"engine": "local"})])

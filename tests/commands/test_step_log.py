@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from command_plans import plan_command
 
+from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
 from services.commands.step_log import CommandStepLog
 from services.runtime.clock import WallClock
 from services.runtime.run_log import LOG_LINE_PREFIX, RunLog
@@ -74,3 +75,44 @@ def test_a_step_that_a_line_marks_has_unknown_communication(step_log: CommandSte
 
     (row,) = logged_rows(lines, "node_steps")
     assert row["hidden_s"] is None
+
+
+def call_row(size: int, *, is_extra: bool = False, operation: str = "all_reduce") -> list[Any]:
+    """Return the row of a collective of two ranks."""
+    values = {"operation": operation, "bytes": size, "dtype": "float32", "group_size": 2, "is_asynchronous": False}
+    times = {"launch_s": 5.0, "begin_s": 5.0, "end_s": 6.0, "is_gloo_fallback": False, "is_extra": is_extra}
+    return [(values | times).get(column) for column in COLLECTIVE_COLUMNS]
+
+
+def test_bytes_of_collectives_that_no_dry_run_has_are_counted_apart(step_log: CommandStepLog) -> None:
+    """The plan predicts the usual step: other bytes must not make the trial invalid."""
+    for number in range(4):
+        calls = [call_row(1000), call_row(8, is_extra=number == 3)] if number > 1 else [call_row(900)]
+        step_log.add_step(STEP | {"number": number, "collectives": calls}, None)
+    step_log.add_last_collectives([call_row(4)])
+
+    assert step_log.scheduled_bytes == 2 * 1000 + 8
+    assert step_log.payload_bytes == 2 * 900 + 2 * 1000 + 2 * 8 + 4
+
+
+def test_collectives_after_the_last_step_are_no_step(step_log: CommandStepLog, lines: list[str]) -> None:
+    """A barrier at the end would otherwise count as a call of one step more than there were."""
+    step_log.add_step(STEP | {"collectives": [call_row(1000)]}, None)
+    step_log.add_last_collectives([call_row(0, operation="barrier")])
+
+    assert [(row["step"], row["operation"]) for row in logged_rows(lines, "node_collectives")] == [
+        (0, "all_reduce"),
+        (-2, "barrier"),
+    ]
+
+
+def test_measured_steps_replace_those_that_lines_mark(step_log: CommandStepLog, lines: list[str]) -> None:
+    """A script that writes a line for each step and uses PyTorch has each step once."""
+    for end_s in (1.0, 2.0, 3.0):
+        step_log.add_unmetered_step(end_s)
+    step_log.add_step(STEP | {"collectives": []}, None)
+    step_log.add_unmetered_step(4.0)
+    step_log.add_last_collectives(())
+
+    (row,) = logged_rows(lines, "node_steps")
+    assert (row["step"], row["step_s"], step_log.steps) == (0, 3.0, 1)

@@ -116,3 +116,29 @@ def test_calls_that_gloo_runs_in_place_of_ensayo_are_marked(run_trial: RunTrial,
     assert {"reduce", "gather", "scatter"} <= of_gloo
     assert {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"} <= of_ensayo
     assert set(trial.value("worker-0", "node_stop")["gloo_fallback_operations"]) == of_gloo
+
+
+def test_a_step_line_beside_measured_steps_counts_no_step_twice(run_trial: RunTrial, tmp_path: Path) -> None:
+    """A command that torchrun starts has no dry run, and its steps are measured nevertheless."""
+    path = write_scenario(tmp_path)
+    command = f"torchrun perceptron.py 16 {STEPS}"
+    text = path.read_text().replace(f"command: python ddp_mlp.py {STEPS}", f"command: {command}, step_line: ^loss=")
+    path.write_text(text)
+
+    trial = run_trial("local", path, "script")
+
+    for rank in range(2):
+        rows = trial.rows(f"worker-{rank}", "node_steps")
+        assert [row["step"] for row in rows] == list(range(STEPS))
+        assert trial.value(f"worker-{rank}", "node_stop")["steps"] == STEPS
+        assert all(row["hidden_s"] is not None for row in rows), "the metering measured them"
+
+
+def test_messages_may_take_as_long_as_the_time_limit_of_the_process_group(run_trial: RunTrial, tmp_path: Path) -> None:
+    """A script that allows for a slow rank works with gloo, so it must work with Ensayo's collectives."""
+    path = write_scenario(tmp_path, strategy=", process_group: ensayo")
+    path.write_text(path.read_text().replace(f"ddp_mlp.py {STEPS}", "late_rank.py 4 8"))
+
+    trial = run_trial("local", path, "script", timeouts__step="2s")
+
+    assert (trial.folder / "logs/worker-0.err").read_text() == "sum=2\n"

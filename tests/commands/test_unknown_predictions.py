@@ -85,6 +85,11 @@ def test_repeats_without_the_seed_get_a_note(words: list[str], repeat: int, *, h
             "remove throughput",
         ),
         ("dry run: the script created no process group", "remove throughput", "correct the command"),
+        (
+            "dry run: the script ended after 3 optimiser steps; the dry run needs 8",
+            "let it make 8 steps within 120 s, or remove throughput",
+            "correct the command",
+        ),
     ],
 )
 def test_the_remedy_of_a_failed_dry_run_fits_its_reason(reason: str, remedy: str, other: str) -> None:

@@ -47,3 +47,26 @@ def test_nodes_train_a_module_as_in_the_simulation(
     assert len(set(replicas[0].values())) == real.plan.steps >= 20, "every step changes the parameters"
     assert replicas == [replicas[0]] * 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # containers may have another libm
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp64", 1e-10)])
+def test_four_workers_train_a_module_as_one_worker_with_the_whole_batch(
+    run_trial: RunTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, precision: str, tolerance: float
+) -> None:
+    """Each node has a module of its own, and computes a quarter of the batch, 13 = 4 + 3 + 3 + 3."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(OWN_MODELS, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
+    path = tmp_path / "mine" / "mine.yaml"
+    path.write_text(
+        SCENARIO.replace("workers: 2", "workers: 4").replace("{kind: parameter_server}", "{kind: all_reduce}")
+    )
+
+    ring, serial = (run_trial(engine, path, name, workload__precision=precision) for name in ("server", "none"))
+
+    losses = [
+        [event["value"]["loss"] for event in trial.events("coordinator", "eval_metrics")] for trial in (ring, serial)
+    ]
+    assert [len(trial.plan.node_plans_of_role("worker")) for trial in (ring, serial)] == [4, 1]
+    assert len(losses[0]) >= 3
+    assert losses[1][-1] < 0.9 * losses[1][0], "the model learns"
+    assert losses[0] == pytest.approx(losses[1], rel=tolerance)

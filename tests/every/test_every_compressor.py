@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from pydantic import TypeAdapter
 from simulated_trial import SimulatedTrial
 from strategy_contexts import context
+from user_code import torch_net
 
 from services.compressors import (
     AnyCompressor,
@@ -438,3 +439,18 @@ def test_compressor_that_adds_momentum_is_rejected_with_an_optimiser_that_does(c
             SimulatedTrial.of(strategy, 1, 2, 8, **workload)
     else:
         assert SimulatedTrial.of(strategy, 1, 2, 8, **workload).stop
+
+
+@pytest.mark.torch
+@every_compressor
+def test_every_compressor_compresses_the_gradients_of_a_module_of_pytorch(compressor: Compressor) -> None:
+    """The gradients of a module are written to one vector; a compressor must not keep a view of it."""
+    pytest.importorskip("torch")
+    workload = {"model": torch_net("Values").model_dump(mode="json"), "precision": "fp32"}
+    workload["optimiser"] = {"kind": "sgd", "rate": 0.002 if compressor == Sign(scale="none") else 0.05}
+
+    trial = SimulatedTrial.of(AllReduce(compress=compressor), 60, 3, 12, **workload)
+
+    losses = [row["loss"] for row in trial.rows(trial.workers[0], "node_steps")]
+    assert len({row["value"] for name in trial.workers for row in trial.events(name, "node_hash")}) == 1
+    assert sum(losses[-12:]) < sum(losses[:12])

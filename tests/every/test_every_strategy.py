@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from simulated_trial import SimulatedTrial
 from strategy_contexts import context, fits
-from user_code import perceptron
+from user_code import perceptron, torch_net
 
 from services.learning.optimisers import Momentum, Sgd
 from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
@@ -325,3 +325,33 @@ def test_trial_on_a_device_that_refuses_what_a_gpu_refuses_gives_the_bits_of_the
     assert [guarded.device_of(name) for name in guarded.workers] == [GuardedDevice.name] * workers
     assert guarded.params_sha256 == on_cpu.params_sha256
     assert len(guarded.events(COORDINATOR, "switch_committed")) == (strategy.training_phases().switch is not None)
+
+
+@pytest.mark.torch
+@every_strategy
+def test_every_strategy_trains_a_module_of_pytorch(strategy: Strategy) -> None:
+    """All workers of a simulation share one module in memory; each must compute with its own parameters."""
+    pytest.importorskip("torch")
+    workers, model = allowed_workers(strategy, 4), torch_net("Values").model_dump(mode="json")
+    trial = SimulatedTrial.of(strategy, 24, workers, 8, model=model, optimiser={"kind": "sgd", "rate": 0.05})
+
+    losses = [row["loss"] for row in trial.rows(trial.workers[0], "node_steps")]
+    assert trial.stop["reason"] == "budget used"
+    assert len(trial.events(COORDINATOR, "switch_committed")) == (strategy.training_phases().switch is not None)
+    assert sum(losses[-6:]) < sum(losses[:6])
+
+
+@pytest.mark.torch
+@every_strategy
+def test_synchronous_strategies_train_a_module_of_pytorch_as_one_worker_does(strategy: Strategy) -> None:
+    """The mean gradient of all workers is that of the whole batch, whatever computes it."""
+    pytest.importorskip("torch")
+    phases, steps = strategy.training_phases(), getattr(strategy, "period", 1)
+    is_synchronous = phases.first.describe_worker_exchange().is_synchronous
+    if phases.switch or not is_synchronous or not updates_with_mean_gradient(strategy):
+        pytest.skip("the strategy does not update with the mean gradient of the batch")
+    model = torch_net("Values").model_dump(mode="json")
+
+    trial = SimulatedTrial.of(strategy, steps, allowed_workers(strategy, 4), 8, model=model)
+
+    assert trial.loss == pytest.approx(SimulatedTrial.of(SingleWorker(), steps, 1, 8, model=model).loss, rel=1e-9)

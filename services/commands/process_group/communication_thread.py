@@ -21,6 +21,10 @@ from services.transport.shaping import TransportShaping
 from services.transport.socket_transport import SocketTransport
 
 STOP_TIMEOUT_S = 5.0  # wall seconds in which peers confirm that they have received all messages
+TIME_LIMIT_REMEDY = (
+    "all ranks must call the same collectives; if a rank may be this late, increase timeouts.step, or the timeout that "
+    "the script passes to init_process_group"
+)
 
 
 class CommunicationThread:
@@ -29,8 +33,10 @@ class CommunicationThread:
     A second thread calls the callbacks of scripts, which may wait for collectives.
     """
 
-    def __init__(self, settings: ProcessGroupSettings) -> None:
+    def __init__(self, settings: ProcessGroupSettings, time_limit_s: float) -> None:
         """Start the threads, and listen for streams of other nodes.
+
+        Messages must arrive within the time limit, in virtual seconds.
 
         Raises:
             PeerUnreachable: the address is not available.
@@ -44,7 +50,9 @@ class CommunicationThread:
         self._thread = _start_daemon("ensayo-communication", lambda: _run_event_loop(started))
         self.loop = started.result()
         self._callback_thread = _start_daemon("ensayo-callbacks", self._run_callbacks)
-        self.transport: SocketTransport = self.run(_start_transport(settings))
+        self.transport: SocketTransport = self.run(_start_transport(settings, time_limit_s))
+        self._time_limit_s = 0.0
+        self.extend_time_limit(time_limit_s)
         atexit.register(self.stop)
 
     @property
@@ -71,6 +79,11 @@ class CommunicationThread:
         self.run(self.transport.connect(missing))
         self._has_failed = False
         self._connected_nodes.update(missing)
+
+    def extend_time_limit(self, time_limit_s: float) -> None:
+        """Let messages take so many virtual seconds, or longer if another group has a longer time limit."""
+        self._time_limit_s = max(self._time_limit_s, time_limit_s)
+        self.transport.set_time_limit(self._time_limit_s, TIME_LIMIT_REMEDY)
 
     def call_later(self, callback: Callable[[], object]) -> None:
         """Call `callback` on the thread for callbacks, after all earlier ones."""
@@ -111,14 +124,14 @@ def _run_event_loop(started: "Future[asyncio.AbstractEventLoop]") -> None:
         loop.close()
 
 
-async def _start_transport(settings: ProcessGroupSettings) -> SocketTransport:
+async def _start_transport(settings: ProcessGroupSettings, time_limit_s: float) -> SocketTransport:
     clock = WallClock(settings.dilation)
     transport = DATA_PLANES["tcp"](
         addresses=settings.addresses,
         identity=NodeIdentity.read(settings.node, settings.secrets),
         clock=clock,
-        timeout_s=settings.timeout_s,
-        stream_lifetime_s=settings.timeout_s,
+        timeout_s=time_limit_s,
+        stream_lifetime_s=time_limit_s,
         shaping=_make_shaping(settings, clock),
         encrypt=settings.encrypt,
     )
@@ -148,11 +161,15 @@ async def _stop_transport(transport: SocketTransport) -> None:
 _OPEN_THREADS: dict[str, CommunicationThread] = {}  # by name of the node; a process has one
 
 
-def acquire_communication_thread(settings: ProcessGroupSettings) -> CommunicationThread:
-    """Return the communication thread of this process; start it for the first process group."""
+def acquire_communication_thread(settings: ProcessGroupSettings, time_limit_s: float) -> CommunicationThread:
+    """Return the communication thread of this process; start it for the first process group.
+
+    `time_limit_s` is the time limit of a message of the group, in virtual seconds.
+    """
     if settings.node not in _OPEN_THREADS:
-        _OPEN_THREADS[settings.node] = CommunicationThread(settings)
+        _OPEN_THREADS[settings.node] = CommunicationThread(settings, time_limit_s)
     thread = _OPEN_THREADS[settings.node]
+    thread.extend_time_limit(time_limit_s)
     thread.user_count += 1
     return thread
 

@@ -26,7 +26,7 @@ def make_process_group(
         store: store of the group, with a prefix of its own.
         rank: rank of this process in the group.
         world_size: number of ranks in the group.
-        timeout: time limit of operations that gloo does.
+        timeout: time limit of a message, and of operations that gloo does.
         settings: JSON form of `ProcessGroupSettings`.
 
     Raises:
@@ -57,7 +57,7 @@ class EnsayoProcessGroup(ProcessGroup):
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         # A ring with a declared order, for example, does not describe groups of fewer ranks.
         self._sums_with_gloo = settings.collective.unsupported_rank_count_reason(world_size) is not None
-        self._queues = GroupQueues(store, rank, world_size, settings)
+        self._queues = GroupQueues(store, rank, world_size, settings, settings.message_time_limit_s(timeout))
 
     @property
     def options(self) -> Any:
@@ -69,36 +69,40 @@ class EnsayoProcessGroup(ProcessGroup):
         reductions = None if len(own) > 1 or self._sums_with_gloo else find_reductions(opts, own)
         if reductions is None:
             return self._run_with_gloo("allreduce", own, make_options("AllreduceOptions", opts))
-        return self._submit("allreduce", lambda do, step: do.all_reduce(step, own, reductions), own)
+        return self._submit("allreduce", lambda operations, step: operations.all_reduce(step, own, reductions), own)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = ReduceOp.SUM) -> Work:
         own = list(tensors)
         reductions = None if self._sums_with_gloo else find_reductions(opts, own)
         if reductions is None:
             return self._run_with_gloo("allreduce_coalesced", own, make_options("AllreduceCoalescedOptions", opts))
-        return self._submit("allreduce_coalesced", lambda do, step: do.all_reduce(step, own, reductions), own)
+        return self._submit(
+            "allreduce_coalesced", lambda operations, step: operations.all_reduce(step, own, reductions), own
+        )
 
     def broadcast(self, tensors: Any, opts: Any = 0, timeout: Any = None) -> Work:  # noqa: ARG002
         own, root_rank = to_tensor_list(tensors), read_root_rank(opts)
         if len(own) > 1 or not are_exchangeable(*own):
             return self._run_with_gloo("broadcast", own, make_options("BroadcastOptions", opts))
-        return self._submit("broadcast", lambda do, step: do.broadcast(step, own[0], root_rank), own)
+        return self._submit("broadcast", lambda operations, step: operations.broadcast(step, own[0], root_rank), own)
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> Work:  # noqa: ARG002
-        return self._submit("barrier", lambda do, step: do.barrier(step), [])
+        return self._submit("barrier", lambda operations, step: operations.barrier(step), [])
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None) -> Work:  # noqa: ARG002
         outputs, inputs = to_tensor_lists(output_tensors), to_tensor_list(input_tensors)
         if not are_exchangeable(*inputs, *(tensor for each in outputs for tensor in each)):
             return self._run_with_gloo("allgather", outputs, inputs)
-        return self._submit("allgather", lambda do, step: do.all_gather(step, outputs, inputs), outputs)
+        return self._submit("allgather", lambda operations, step: operations.all_gather(step, outputs, inputs), outputs)
 
     def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Work:  # noqa: ARG002
         """Gather several tensors; `output_lists` has one list per tensor, with one tensor per rank."""
         outputs, inputs = [list(each) for each in output_lists], list(input_list)
         if not are_exchangeable(*inputs, *(tensor for each in outputs for tensor in each)):
             return self._run_with_gloo("allgather_coalesced", outputs, inputs)
-        return self._submit("allgather_coalesced", lambda do, step: do.all_gather(step, outputs, inputs), outputs)
+        return self._submit(
+            "allgather_coalesced", lambda operations, step: operations.all_gather(step, outputs, inputs), outputs
+        )
 
     def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None, timeout: Any = None) -> Work:  # noqa: ARG002
         return self._all_gather_into("all_gather_single", [output], [own])
@@ -109,7 +113,7 @@ class EnsayoProcessGroup(ProcessGroup):
     def _all_gather_into(self, name: str, outputs: list[Tensor], inputs: list[Tensor]) -> Work:
         if not are_exchangeable(*outputs, *inputs):
             return self._reject_tensors(name)
-        return self._submit(name, lambda do, step: do.all_gather_into(step, outputs, inputs), outputs)
+        return self._submit(name, lambda operations, step: operations.all_gather_into(step, outputs, inputs), outputs)
 
     def reduce_scatter(
         self,
@@ -123,7 +127,9 @@ class EnsayoProcessGroup(ProcessGroup):
         if reductions is None or not are_exchangeable(*(tensor for each in inputs for tensor in each)):
             return self._run_with_gloo("reduce_scatter", outputs, inputs, make_options("ReduceScatterOptions", opts))
         return self._submit(
-            "reduce_scatter", lambda do, step: do.reduce_scatter(step, outputs, inputs, reductions), outputs
+            "reduce_scatter",
+            lambda operations, step: operations.reduce_scatter(step, outputs, inputs, reductions),
+            outputs,
         )
 
     def reduce_scatter_single(
@@ -149,13 +155,15 @@ class EnsayoProcessGroup(ProcessGroup):
             for work in works[:-1]:
                 work.wait()
             return works[-1]
-        return self._submit(name, lambda do, step: do.reduce_scatter_from(step, outputs, inputs, reductions), outputs)
+        return self._submit(
+            name, lambda operations, step: operations.reduce_scatter_from(step, outputs, inputs, reductions), outputs
+        )
 
     def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:  # noqa: ARG002
         outputs, inputs = list(output_tensors), list(input_tensors)
         if not are_exchangeable(*outputs, *inputs):
             return self._reject_tensors("alltoall")
-        return self._submit("alltoall", lambda do, step: do.all_to_all(step, outputs, inputs), outputs)
+        return self._submit("alltoall", lambda operations, step: operations.all_to_all(step, outputs, inputs), outputs)
 
     def all_to_all_single(
         self,
@@ -170,20 +178,26 @@ class EnsayoProcessGroup(ProcessGroup):
             return self._reject_tensors("all_to_all_single")
         splits = list(output_splits), list(input_splits)
         return self._submit(
-            "all_to_all_single", lambda do, step: do.all_to_all_single(step, output, own, *splits), [output]
+            "all_to_all_single",
+            lambda operations, step: operations.all_to_all_single(step, output, own, *splits),
+            [output],
         )
 
     def send(self, tensors: Any, target_rank: int, tag: int = 0) -> Work:
         (own,) = to_tensor_list(tensors)
         if not self._queues.has_tag(tag) or not are_exchangeable(own):
             return self._run_with_gloo("send", [own], target_rank, tag)
-        return self._queues.submit_send(lambda do, step: do.send(step, own, target_rank), [own], target_rank, tag)
+        return self._queues.submit_send(
+            lambda operations, step: operations.send(step, own, target_rank), [own], target_rank, tag
+        )
 
     def recv(self, tensors: Any, source_rank: int, tag: int = 0) -> Work:
         (own,) = to_tensor_list(tensors)
         if not self._queues.has_tag(tag) or not are_exchangeable(own):
             return self._run_with_gloo("recv", [own], source_rank, tag)
-        return self._queues.submit_receive(lambda do, step: do.receive(step, own, source_rank), [own], source_rank, tag)
+        return self._queues.submit_receive(
+            lambda operations, step: operations.receive(step, own, source_rank), [own], source_rank, tag
+        )
 
     # Names of the same operations in other versions of PyTorch.
     _allgather_base = all_gather_single

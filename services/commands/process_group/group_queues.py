@@ -36,8 +36,10 @@ class GroupQueues:
     are not queued.
     """
 
-    def __init__(self, store: Store, rank: int, world_size: int, settings: ProcessGroupSettings) -> None:
-        """Open the streams to all nodes of the group.
+    def __init__(
+        self, store: Store, rank: int, world_size: int, settings: ProcessGroupSettings, time_limit_s: float
+    ) -> None:
+        """Open the streams to all nodes of the group, whose messages must arrive within so many virtual seconds.
 
         Raises:
             NetworkError: a node does not accept a stream in time.
@@ -48,7 +50,7 @@ class GroupQueues:
         self._first_channel = group_number * CHANNELS_PER_GROUP
         self._description = f"process group {group_number} on {settings.node} (rank {rank} of {world_size})"
         self._is_open = True
-        self._thread = acquire_communication_thread(settings)
+        self._thread = acquire_communication_thread(settings, time_limit_s)
         try:
             self._thread.connect(name for name in self._names if name != settings.node)
         except BaseException:
@@ -83,7 +85,7 @@ class GroupQueues:
         return start_operation(self._thread, operation, count(step).__next__, self._description)
 
     def close(self) -> None:
-        """Let go of the streams; the last group of a process ends them."""
+        """Release the streams; the last group of a process ends them."""
         if self._is_open:
             self._is_open = False
             release_communication_thread(self._settings)

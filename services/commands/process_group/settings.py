@@ -1,5 +1,7 @@
 """Settings of the process group in one node's process."""
 
+from datetime import timedelta
+from math import isclose
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,6 +12,9 @@ from services.collectives import AnyCollective, Collective, NetworkAndModelSizes
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
+from services.strategies.command import compressor_of_type
+
+DEFAULT_GROUP_LIMIT_S = 1800.0  # of PyTorch, if a script passes no timeout
 
 
 class ProcessGroupSettings(FrozenRecord):
@@ -27,7 +32,7 @@ class ProcessGroupSettings(FrozenRecord):
     dilation: float = Field(1.0, gt=0)  # wall seconds per virtual second
     collective: AnyCollective = Ring()  # all-reduce algorithm
     compress: AnyCompressor = IdentityCompressor()  # number format of sums of fp32 and fp64 tensors
-    timeout_s: float = Field(60, gt=0)  # virtual seconds within which a message must arrive
+    timeout_s: float = Field(60, gt=0)  # virtual seconds within which a message must arrive, unless a group allows more
     plan: Path | None = (
         None  # plan of the trial, which defines the links that the transport emulates; None: no emulation
     )
@@ -68,6 +73,15 @@ class ProcessGroupSettings(FrozenRecord):
             raise ValueError(f"collective {self.collective.kind} is not resolved; name another collective")
         return self
 
+    def message_time_limit_s(self, group_time_limit: timedelta) -> float:
+        """Return the virtual seconds in which messages of a group must arrive.
+
+        `group_time_limit` is wall time. The default of PyTorch states nothing about a script, and would let a rank wait
+        half an hour for one that has ended.
+        """
+        limit_s = group_time_limit.total_seconds() / self.dilation
+        return self.timeout_s if isclose(limit_s, DEFAULT_GROUP_LIMIT_S) else max(self.timeout_s, limit_s)
+
     @property
     def addresses(self) -> dict[str, Address]:
         """Data addresses of all nodes, by name."""
@@ -83,11 +97,8 @@ class ProcessGroupSettings(FrozenRecord):
         return self.collective.list_auto_candidates(sizes)
 
     def compressor_of(self, type_name: str) -> Compressor:
-        """Return the number format in which sums of entries of a type (a name of NumPy) are sent.
-
-        Only fp32 and fp64 are compressed: whole numbers must stay exact, and the other types are as short already.
-        """
-        return self.compress if type_name in {"float32", "float64"} else IdentityCompressor()
+        """Return the number format in which sums of entries of a type (a name of NumPy) are sent."""
+        return compressor_of_type(self.compress, type_name)
 
 
 def read_settings(settings: dict[str, Any]) -> ProcessGroupSettings:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.training.command_pacing import check_command_pacing
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.collectives import count_extra_collectives, measure_collectives
@@ -15,7 +16,7 @@ MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
 
 CALL = {"operation": "all_reduce", "bytes": 4, "dtype": "float32", "group_size": 2, "is_asynchronous": False}
-DEFAULTS = {"launch_s": 0, "begin_s": 0, "end_s": 1, "is_gloo_fallback": False, "is_extra": False}
+DEFAULTS = {"launch_s": 0, "begin_s": 0, "end_s": 1, "is_gloo_fallback": False, "is_extra": False, "root_rank": None}
 PLAN = {
     "workers": 2,
     "workload_kind": "command",
@@ -90,3 +91,29 @@ def test_paced_steps_without_the_collectives_of_the_dry_run_are_degraded(
     assert verdict("float32", "int32").level == VerdictLevel.VALID
     assert verdict("float32").level == VerdictLevel.DEGRADED
     assert "1 steps of worker-0 lack collectives of the dry run" in verdict("float32").reason
+
+
+def test_calls_per_step_are_those_of_steps(make_trial: MakeTrial, collectives_line: Line) -> None:
+    """Collectives before the first step and after the last one have no step, and are extra in none."""
+    calls = [{"step": step} for step in (-1, 0, 1, 2, 3, 4, -2)]
+
+    trial = make_trial(both(collectives_line, *calls, {"step": -2, "is_extra": True}), **PLAN)
+
+    (times,) = measure_collectives(trial)
+    assert times.calls_per_step == 1
+    assert count_extra_collectives(trial) == 0
+
+
+@pytest.mark.parametrize(("scheduled", "level"), [(100, VerdictLevel.VALID), (110, VerdictLevel.INVALID)])
+def test_bytes_of_extra_collectives_are_not_compared(
+    make_trial: MakeTrial, steps_line: Line, stop_line: Line, scheduled: int, level: VerdictLevel
+) -> None:
+    """The plan predicts the usual step: the start of DDP and evaluations send other bytes."""
+    counted = {"payload_bytes_sent": 2000, "scheduled_bytes_sent": scheduled}
+    logs = {
+        node: [steps_line([{}, {}, {}], node), stop_line(node, steps=3, **counted)] for node in ("worker-0", "worker-1")
+    }
+
+    trial = make_trial(logs, **PLAN, bytes_per_step={"worker-0": 100, "worker-1": 100})
+
+    assert check_bytes_sent(trial).level == level

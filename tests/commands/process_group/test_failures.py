@@ -1,6 +1,7 @@
 """Tests of the process group when a rank fails, and of its settings."""
 
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,12 @@ def test_wrong_settings_are_rejected_before_a_group_starts(change: dict[str, Any
     """A script would fail at its first collective, after minutes, or wait for ever."""
     with pytest.raises(UserError, match=text):
         read_settings({**SETTINGS, **change})
+
+
+def test_time_limit_of_a_group_is_wall_time_that_the_metering_has_multiplied() -> None:
+    """Messages of the transport count virtual seconds."""
+    settings = read_settings({**SETTINGS, "dilation": 4, "timeout_s": 6})
+
+    limits_s = [settings.message_time_limit_s(timedelta(seconds=seconds)) for seconds in (20, 80, 4 * 1800)]
+
+    assert limits_s == [6.0, 20.0, 6.0], "the default of PyTorch is no declaration"

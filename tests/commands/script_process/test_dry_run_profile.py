@@ -23,7 +23,7 @@ def record_step(
         CollectiveRecord("all_reduce", size, dtype, 2, is_asynchronous=False, launch_s=middle_s, begin_s=middle_s)
         for dtype, size in kinds
     ]
-    record = StepRecord(number, begin_s, None, end_s, end_s, [], calls)
+    record = StepRecord(number, begin_s, end_s, end_s, [], calls)
     record.follows_evaluation = follows_evaluation
     return record
 
@@ -114,7 +114,7 @@ def test_ddp_waits_for_all_buckets_after_the_launch_of_the_last_one(path: Path) 
             CollectiveRecord("all_reduce", 4, "float32", 2, is_asynchronous=True, launch_s=at_s, begin_s=at_s)
             for at_s in (begin_s + 5, begin_s + 7)
         ]
-        steps.append(StepRecord(number, begin_s, begin_s + 8, begin_s + 9, begin_s + 10, [], calls))
+        steps.append(StepRecord(number, begin_s, begin_s + 9, begin_s + 10, [], calls))
 
     result = profile(path, steps)
 

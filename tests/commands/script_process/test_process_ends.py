@@ -59,18 +59,27 @@ def test_a_dry_run_of_a_script_without_process_group_says_so(dry_run: Any) -> No
     )
 
 
-def test_nccl_on_a_node_without_gpu_is_an_error_with_the_remedy(run_ranks: Any) -> None:
-    """PyTorch's own error does not say what to write."""
-    (rank,) = run_ranks("wrong_device.py", "nccl", count=1)
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("nccl", "init_process_group(backend='nccl'): commands run on the CPU, and nccl needs GPUs"),
+        ("nccl by name", "init_process_group(backend='cpu:gloo,cuda:nccl'): commands run on the CPU"),
+        ("nccl in a further group", "new_group(backend='nccl'): commands run on the CPU"),
+    ],
+)
+def test_nccl_is_an_error_with_the_remedy(run_ranks: Any, call: str, text: str) -> None:
+    """PyTorch's own error does not say what to write, and on a host with a GPU there is none."""
+    (rank,) = run_ranks("wrong_device.py", call, count=1)
 
     assert rank.exit_code == 1
-    assert 'init_process_group("nccl"): this node has no GPU, which nccl needs' in rank.errors
-    assert 'write init_process_group("gloo")' in rank.errors
+    assert text in rank.errors
+    assert "write backend='gloo'" in rank.errors
 
 
-def test_cuda_on_a_node_without_gpu_gets_advice(run_ranks: Any) -> None:
+@pytest.mark.parametrize("call", ["cuda", "to cuda", "set_device", "pin_memory", "stream", "synchronize"])
+def test_cuda_on_a_node_without_gpu_gets_advice(run_ranks: Any, call: str) -> None:
     """The advice follows PyTorch's own error."""
-    (rank,) = run_ranks("wrong_device.py", "cuda", count=1)
+    (rank,) = run_ranks("wrong_device.py", call, count=1)
 
     assert rank.exit_code == 1
-    assert "ensayo: this node has no GPU; write device = " in rank.errors
+    assert "ensayo: commands run on the CPU; write device = " in rank.errors

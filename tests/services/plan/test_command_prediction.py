@@ -149,3 +149,63 @@ def test_a_command_without_a_profile_is_not_predicted() -> None:
     assert plan.predicted.step_s == 0.0
     assert plan.predicted.inapplicable_reason == "worker-0 has no declared throughput"
     assert plan.bytes_per_step == {}
+
+
+def broadcast_of(size: int, ranks: int, root_rank: int) -> CollectiveCall:
+    return call("broadcast", size, ranks).model_copy(update={"root_rank": root_rank})
+
+
+@pytest.mark.parametrize(
+    ("process_group", "root_rank", "sent"),
+    [
+        ("gloo", 0, [3, 1, 0, 0, 0]),  # 0 to 1; 0 to 2, 1 to 3; 0 to 4
+        ("gloo", 3, [0, 0, 0, 3, 1]),  # the same, three ranks on
+        ("ensayo", 0, [3, 0, 1, 0, 0]),  # 0 to 4; 0 to 2; 0 to 1, 2 to 3
+    ],
+)
+def test_bytes_of_a_broadcast_follow_its_tree(process_group: str, root_rank: int, sent: list[int]) -> None:
+    """DDP broadcasts the statistics of batch normalisations in each step; n-1 ranks receive them once."""
+    strategy = CommandStrategy(process_group=process_group)  # type: ignore[arg-type]
+    runs_on_gloo, called = process_group == "gloo", broadcast_of(MB, 5, root_rank)
+
+    by_rank = [payload_bytes_sent(called, strategy, 5, rank, runs_on_gloo=runs_on_gloo) for rank in range(5)]
+
+    assert by_rank == [count * MB for count in sent]
+
+
+def test_a_step_with_batch_normalisation_is_predicted() -> None:
+    """0 B would claim that it exchanges nothing."""
+    profile = make_step_profile(("broadcast", MB), ("all_reduce", MB), launch_shares=(0.0, 1.0), is_asynchronous=False)
+    broadcasts = profile.collectives[0].model_copy(update={"root_rank": 0, "is_asynchronous": False})
+    profile = profile.model_copy(update={"collectives": (broadcasts, profile.collectives[1])})
+
+    plan = plan_step(profile, 0.2)
+
+    assert plan.bytes_per_step == {"worker-0": 2 * MB, "worker-1": MB}
+    assert plan.predicted.inapplicable_reason == ""
+    assert plan.predicted.exchange_s == pytest.approx(2 * MB_S, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "seconds"),
+    [
+        ("all_reduce", "float32", 2 * MB_S),
+        ("all_reduce", "float64", MB_S),
+        ("all_reduce", "int64", 4 * MB_S),
+        ("all_gather", "float32", 4 * MB_S),
+        ("reduce_scatter", "float32", MB_S),
+        ("reduce_scatter", "int64", 2 * MB_S),
+        ("broadcast", "float32", 4 * MB_S),
+    ],
+)
+def test_times_of_compressed_collectives_are_those_of_what_is_sent(operation: str, dtype: str, seconds: float) -> None:
+    """Only sums of fp32 and fp64 are compressed; each moves 4 MB between two ranks, uncompressed."""
+    called = call(operation, 4 * MB, 2).model_copy(
+        update={"dtype": dtype, "root_rank": 0 if operation == "broadcast" else None, "is_asynchronous": False}
+    )
+    profile = make_step_profile((operation, 4 * MB), launch_shares=(1.0,), is_asynchronous=False)
+    profile = profile.model_copy(update={"collectives": (called,)})
+
+    plan = plan_step(profile, 0.2, strategy={"process_group": "ensayo", "compress": {"kind": "fp16"}})
+
+    assert plan.predicted.exchange_s == pytest.approx(seconds, rel=0.01)

@@ -9,7 +9,7 @@ metered_group, metered_work     process group that records each collective, and 
 collective_sizes                the bytes that are counted for each operation
 inner_groups, counting_group    the process group behind it: gloo, Ensayo's collectives, or none in a dry run
 torch_hooks, forward_marks      marks of forward passes, backward passes and updates
-distributed_hooks               changes to torch.distributed; the error for nccl on a node without GPU
+distributed_hooks               changes to torch.distributed; the error for nccl
 agent_client, dry_run           receivers of the steps: the node agent; the file of a dry run
 process_exit                    end of the process
 

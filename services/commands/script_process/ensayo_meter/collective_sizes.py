@@ -85,3 +85,14 @@ def measure_input(method: str, arguments: Arguments, group_size: int) -> tuple[i
 @cache
 def _name_of(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def find_root_rank(method: str, arguments: Arguments) -> int | None:
+    """Return the rank from which a broadcast starts; None for other operations.
+
+    The second argument is the options of the call or the rank itself, which is 0 by default.
+    """
+    if METHODS[method][0] != "broadcast":
+        return None
+    options = arguments[1] if len(arguments) > 1 else 0
+    return int(getattr(options, "rootRank", options))

@@ -17,7 +17,7 @@ def replace_gloo(module: ModuleType, session: Session) -> None:
     from .inner_groups import metered_class  # noqa: PLC0415 - needs PyTorch, which only now is imported
 
     module.ProcessGroupGloo = metered_class(module.ProcessGroupGloo, session)  # type: ignore[attr-defined]
-    _check_backend(module)
+    reject_nccl(module)
     if session.settings.dilation != 1:
         multiply_time_limits(module, session.settings.dilation)
     if session.is_dry_run:
@@ -45,20 +45,27 @@ def _with_multiplied_time_limit(
     return multiplied
 
 
-def _check_backend(module: ModuleType) -> None:
-    """Let `init_process_group` fail for nccl on a node without GPU, with the remedy."""
-    init_process_group = module.init_process_group
+def reject_nccl(module: ModuleType) -> None:
+    """Let the creation of process groups fail for nccl, with the remedy. Commands run on the CPU on every host."""
+    for name in ("init_process_group", "new_group"):
+        setattr(module, name, _with_checked_backend(getattr(module, name)))
 
-    @functools.wraps(init_process_group)
-    def checked(backend: str | None = None, *arguments: Any, **named: Any) -> Any:
-        if backend is not None and "nccl" in str(backend).lower() and not module.torch.cuda.is_available():
+
+def _with_checked_backend(function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        backend = signature.bind(*arguments, **named).arguments.get("backend")
+        if "nccl" in str(backend).lower():
+            call = f"{function.__name__}(backend={str(backend)!r})"
             raise RuntimeError(
-                f'init_process_group("{backend}"): this node has no GPU, which nccl needs; '
-                'write init_process_group("gloo"), and keep models and tensors on the CPU'
+                f"{call}: commands run on the CPU, and nccl needs GPUs; write backend='gloo', and keep models and "
+                "tensors on the CPU"
             )
-        return init_process_group(backend, *arguments, **named)
+        return function(*arguments, **named)
 
-    module.init_process_group = checked  # type: ignore[attr-defined]
+    return checked
 
 
 def _replace_rendezvous(module: ModuleType) -> None:

@@ -1,5 +1,6 @@
 """Process groups that execute the collectives of a script: gloo's, Ensayo's, or none in a dry run."""
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
@@ -37,6 +38,7 @@ def _make_inner(
     if session.is_dry_run:
         return InnerGroup(CountingGroup(size, session.cpu_clock))
     if session.settings.process_group == ENSAYO:
+        sys.path += [folder for folder in session.settings.ensayo_path if folder not in sys.path]
         ensayo = import_module("services.commands.process_group")
         settings = dict(session.settings.process_group_settings)
         return InnerGroup(ensayo.make_process_group(store, rank, size, timeout, settings))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import ProcessGroup
 
-from .collective_sizes import METHODS, measure_input
+from .collective_sizes import METHODS, find_root_rank, measure_input
 from .metered_work import MeteredWork
 from .session import Session
 from .step_records import CollectiveRecord
@@ -117,10 +117,12 @@ class MeteredGroup(ProcessGroup):
         try:
             size = self.size()
             size_bytes, dtype = measure_input(method, arguments, size)
-            return tracker.launch(METHODS[method][0], size_bytes, dtype, size, is_async=is_async)
+            record = tracker.launch(METHODS[method][0], size_bytes, dtype, size, is_async=is_async)
+            record.root_rank = find_root_rank(method, arguments)
         except Exception as error:  # noqa: BLE001 - the script goes on
             self._session.fail(error)
             return None
+        return record
 
     def _record_completion(self, work: Any, record: CollectiveRecord) -> None:
         """Record in gloo's thread when an asynchronous collective is complete. Others are waited for at once."""
@@ -143,7 +145,7 @@ class UnusedOptions:
 def is_asynchronous(arguments: Sequence[Any]) -> bool:
     """Return whether the script continues before the collective is complete.
 
-    The options say so. Send and receive have none: they are synchronous in `torch.distributed.send` and `recv`.
+    The options of a call state it. Send and receive have none, and are synchronous in `torch.distributed.send`, `recv`.
     """
     asynchronous = getattr(arguments[-1], "asyncOp", None) if arguments else None
     if asynchronous is not None:

@@ -7,9 +7,19 @@ import threading
 from .session import Session
 
 DESTROY_TIMEOUT_S = 10.0
-NO_GPU_ERRORS = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
+NO_GPU_ERRORS = (  # of different versions of PyTorch, built with or without CUDA
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "no NVIDIA GPU",
+    "requires CUDA support",
+    "Cannot access accelerator device when none is available",
+    "has no attribute '_cuda_",
+    "on a CUDA device but torch.cuda.is_available() is False",  # torch.load
+)
 NO_GPU_ADVICE = (
-    "ensayo: this node has no GPU; write device = 'cuda' if torch.cuda.is_available() else 'cpu', and use .to(device)\n"
+    "ensayo: commands run on the CPU; write device = 'cuda' if torch.cuda.is_available() else 'cpu', use .to(device) "
+    "and map_location=device, and call functions of torch.cuda, and pin_memory, only for 'cuda'\n"
 )
 
 

@@ -18,14 +18,14 @@ END = "end"  # collectives after the last step, parameters_sha256: digest of the
 NOTE = "note"  # text: a problem of the metering; the script goes on
 COMPUTE_S = "compute_s"  # of a reply: wall seconds of compute that the step must take, or null: as it comes
 
-# `backward_end_s`: return of the last backward pass, null if the script makes none. DDP waits for collectives inside.
 # `exposed_s`: seconds in which the main thread waited for collectives; `hidden_s`: other seconds with one in flight.
-STEP_TIMES = ("begin_s", "backward_end_s", "update_begin_s", "end_s", "exposed_s", "hidden_s")
+STEP_TIMES = ("begin_s", "end_s", "exposed_s", "hidden_s")
 
 # launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it ends; null
 # if it was not complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those of the
 # start. is_gloo_fallback: gloo runs it in place of Ensayo. is_extra: it belongs to an evaluation, or the step has it
-# besides those of the step profile; it is not paced. For operation and bytes see `collective_sizes`.
+# besides those of the step profile; it is not paced. root_rank: from which a broadcast starts, in its group. For
+# operation and bytes see `collective_sizes`.
 COLLECTIVE_COLUMNS = (
     "operation",
     "bytes",
@@ -37,6 +37,7 @@ COLLECTIVE_COLUMNS = (
     "end_s",
     "is_gloo_fallback",
     "is_extra",
+    "root_rank",
 )
 MEASURE, DRY_RUN = "measure", "dry_run"  # modes
 GLOO, ENSAYO = "gloo", "ensayo"  # process groups

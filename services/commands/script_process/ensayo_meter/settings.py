@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ class MeterSettings:
     mode: str
     socket: str = ""
     output: str = ""
-    dry_run_steps: int = 6
+    dry_run_steps: int = 0
     step_schedule: StepSchedule | None = None  # None: the collectives of a step are not known
     dilation: float = 1.0  # wall seconds per virtual second
     process_group: str = GLOO
     process_group_settings: Mapping[str, Any] = field(default_factory=dict)
+    ensayo_path: Sequence[str] = ()  # folders that have Ensayo's process group and its packages
 
 
 def read_settings(path: Path) -> MeterSettings:

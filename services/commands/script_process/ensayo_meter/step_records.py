@@ -22,6 +22,7 @@ class CollectiveRecord:
     end_s: float | None = None
     is_gloo_fallback: bool = False
     is_extra: bool = False
+    root_rank: int | None = None
     wait_begin_s: float | None = None  # the script begins to wait for it through its own handle
     wait_share: float | None = None  # of the step's compute before this wait, by the step schedule
     is_done: Callable[[], bool] | None = None  # whether it is complete, as long as that is not recorded
@@ -61,7 +62,6 @@ class StepRecord:
 
     number: int
     begin_s: float
-    backward_end_s: float | None
     update_begin_s: float
     end_s: float
     start_collectives: list[CollectiveRecord]  # of the first step: those before it

@@ -49,7 +49,6 @@ class StepTracker:
         self._collectives: list[CollectiveRecord] = []
         self._waits: list[Interval] = []
         self._blocked_s = self._blocked_before_update_s = 0.0
-        self._backward_end_s: float | None = None
         self._update_begin_s: float | None = None
         self._end_s = 0.0
         self._updates = 0
@@ -142,7 +141,7 @@ class StepTracker:
             record.is_done = None
 
     def _complete_done_collectives(self) -> None:
-        """Record the collectives that are complete, though gloo's thread still waits for Python's lock to say so."""
+        """Record the complete collectives that gloo's thread, which waits for Python's lock, has not recorded."""
         for record in self._collectives:
             is_done = record.is_done  # another thread may remove it
             if is_done is not None and is_done():
@@ -188,7 +187,6 @@ class StepTracker:
         self._backward_depth -= 1
         if self._backward_depth == 0:
             self._complete_done_collectives()
-            self._backward_end_s = self.clock()
 
     def begin_update(self, optimiser: int) -> None:
         """Mark the begin of an optimiser's update, after a sleep until its scheduled time."""
@@ -231,7 +229,6 @@ class StepTracker:
         step = StepRecord(
             self._number,
             self._begin_s,
-            self._backward_end_s,
             self._update_begin_s,
             self._end_s,
             self._start_collectives,
