@@ -197,6 +197,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "is_synchronous": traits.is_synchronous,
         "exchange_period": traits.exchange_period,
         "sums_per_exchange": traits.sums_per_exchange,
+        "chooses_partners": traits.partner_choice is not None,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
         "compressed_traffic_ratio": compressed_traffic_ratio(first, workers, cost_model.entries, cost_model.dtype),

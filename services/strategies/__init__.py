@@ -2,6 +2,7 @@
 
 `base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce`,
 `LocalSgd` and `DiLoCo` have no servers; workers of the last two exchange every few steps (`periodic_exchange`).
+`async_averaging` has the strategies whose workers average their parameters without waiting for all other workers.
 `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their workers use `push_pull`.
 `switching` has the strategies with two training phases. `CommandStrategy` is for training commands of the user.
 `AnyStrategy` is the registry: the kinds that a scenario may name.
@@ -12,6 +13,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from services.strategies.all_reduce import AllReduce
+from services.strategies.async_averaging import AdPsgd, PartialAllReduce
 from services.strategies.base import (
     Gradient,
     PhasesAndSwitch,
@@ -33,11 +35,22 @@ from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
 TrainingStrategy: TypeAlias = (
-    SingleWorker | AllReduce | LocalSgd | DiLoCo | ParameterServer | Easgd | StrategySwitch | SyncSwitch | PostLocalSgd
+    SingleWorker
+    | AllReduce
+    | LocalSgd
+    | DiLoCo
+    | PartialAllReduce
+    | AdPsgd
+    | ParameterServer
+    | Easgd
+    | StrategySwitch
+    | SyncSwitch
+    | PostLocalSgd
 )
 AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy, Field(discriminator="kind")]
 
 __all__ = [
+    "AdPsgd",
     "AllReduce",
     "AnyStrategy",
     "CommandStrategy",
@@ -46,6 +59,7 @@ __all__ = [
     "Gradient",
     "LocalSgd",
     "ParameterServer",
+    "PartialAllReduce",
     "PhasesAndSwitch",
     "PostLocalSgd",
     "ScenarioSizes",

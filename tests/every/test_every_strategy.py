@@ -23,12 +23,14 @@ from services.parameter_server.update_rules import ElasticAveragingRule, WorkerC
 from services.plan import COORDINATOR
 from services.schema.units import Bytes
 from services.strategies import (
+    AdPsgd,
     AllReduce,
     AnyStrategy,
     DiLoCo,
     Easgd,
     LocalSgd,
     ParameterServer,
+    PartialAllReduce,
     PostLocalSgd,
     SingleWorker,
     Strategy,
@@ -63,6 +65,9 @@ EXAMPLES: list[Strategy] = [
     LocalSgd(period=1, average_optimiser_state=True),
     DiLoCo(period=1, outer=Momentum(rate=0.7, momentum=0.3, nesterov=True)),
     DiLoCo(period=2, fragments=2, overlap_steps=1, merge_weight=0.5, outer=Sgd(rate=0.7)),
+    PartialAllReduce(group_size=2),
+    PartialAllReduce(group_size=4, connect_within=30),
+    AdPsgd(),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
     StrategySwitch(),

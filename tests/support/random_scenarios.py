@@ -28,6 +28,8 @@ STRATEGY_KINDS = (
     "parameter_server",
     "asynchronous_server",
     "easgd",
+    "partial_all_reduce",
+    "ad_psgd",
     "strategy_switch",
     "sync_switch",
 )
@@ -105,7 +107,7 @@ def _random_link(rng: Random) -> Document:
     return {"uplink": rate, "downlink": rate if rng.random() < 0.7 else "200mbit", **delay}
 
 
-def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911 - one case per kind
+def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     compress = {"compress": {"kind": "fp16"}} if rng.random() < 0.2 else {}
     collective = {"collective": rng.choice(COLLECTIVES)}
     servers: Document = {"servers": rng.randint(1, 3)}
@@ -138,6 +140,10 @@ def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911
                 "synchrony": rng.choice([ROUNDS[0], NO_ROUNDS[0]]),
                 **servers,
             }
+        case "partial_all_reduce":
+            return {"kind": kind, "group_size": rng.choice([2, 2, 3, 4, 5, 6, 7, 8])}
+        case "ad_psgd":
+            return {"kind": kind}
         case "strategy_switch":
             server = {"kind": "parameter_server", "synchrony": rng.choice([ROUNDS[0], NO_ROUNDS[0]]), **servers}
             return {
