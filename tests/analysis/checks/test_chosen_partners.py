@@ -1,4 +1,4 @@
-"""Check of the bytes sent where workers choose their partners during the run."""
+"""Checks of the bytes sent and of the staleness where workers choose their partners during the run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
+from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.bytes_sent import bytes_sent
+from analysis.metrics.staleness import staleness_statistics
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 RunSimulated = Callable[..., RunLogTables]
@@ -27,6 +29,20 @@ def with_bytes(trial: TrialLogTables, node: str, factor: float) -> TrialLogTable
     is_node = nodes["node"] == node
     nodes.loc[is_node, "payload_bytes_sent"] = (nodes.loc[is_node, "payload_bytes_sent"] * factor).round()
     return replace(trial, nodes=nodes)
+
+
+def test_staleness_without_servers_is_that_of_the_workers(run_simulated: RunSimulated) -> None:
+    """A report must not say that no gradient is stale while averages change the parameters of passive workers."""
+    strategies = {name: STRATEGIES[name] for name in ("pairs", "ad_psgd")}
+    pairs, ad_psgd = run_simulated(strategies, workers=4, variation=UNEQUAL).trials
+
+    assert check_gradient_staleness(pairs).reason == "no gradient is stale"
+    assert staleness_statistics(pairs) is None
+    found = staleness_statistics(ad_psgd)
+    assert found is not None
+    assert 0 < found["mean"] < found["max"]
+    reason = f"mean staleness {found['mean']:.2f}, at most {found['max']}, as logged by the workers"
+    assert check_gradient_staleness(ad_psgd).reason == reason
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
