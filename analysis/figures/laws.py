@@ -177,6 +177,7 @@ def _make_exchange_law_data(trial_groups: Sequence[TrialGroup], analysed_run: An
         and plan.exchange_period == 1
         and plan.predicted_exchange_without_latency_s >= 0  # negative where compute hides the latency
         and not plan.second_phase
+        and not plan.chooses_partners  # a wait for other workers is not a wait for messages
     ]
     columns = zip(*rows, strict=True)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))

@@ -23,7 +23,8 @@ BAR_COLOURS = {  # the phases in their order, with the second part of compute af
 }
 WAITING_DEFINITION = (  # also in README.md and in the glossary of the report
     "time after a worker is ready to exchange gradients and before the slowest worker is ready; not counted as "
-    "exchange. In asynchronous training: the time for which a server delays its reply until other workers have pushed."
+    "exchange. In asynchronous training: the time for which a server delays its reply until other workers have pushed, "
+    "or, without servers, until a worker knows its group."
 )
 
 

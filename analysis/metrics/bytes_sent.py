@@ -3,16 +3,19 @@
 The nodes count the bytes, and the trial plan gives the expected bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from analysis.metrics.collectives import FIRST_STEADY_STEP
 from analysis.reading.plan_view import PlannedFormatStage
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
+from services.strategies import AnyStrategy, Strategy
 from services.strategies.exchange_schedule import ExchangeSchedule
+from services.strategies.partner_choice import ByteRange
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
@@ -73,6 +76,24 @@ def _sum_extra_bytes_of_stages(
         (end - start) * (stage.bytes_per_step[node_name] - later_bytes_per_step)
         for stage, (start, end) in zip(format_stages, pairwise(ends), strict=True)
     )
+
+
+def bound_bytes_sent(trial: TrialLogTables, expected: Mapping[str, int]) -> dict[str, ByteRange]:
+    """Return the bounds of the payload bytes that each node should send by the trial plan.
+
+    Both bounds are the `expected` bytes, unless workers have chosen their partners during the run.
+    """
+    plan = trial.plan
+    if not plan.chooses_partners:
+        return {node: ByteRange(count, count) for node, count in expected.items()}
+    phase = TypeAdapter[Strategy](AnyStrategy).validate_python(plan.strategy).training_phases().first
+    choice, counts = phase.describe_worker_exchange().partner_choice, trial.steps.groupby("node", observed=True).size()
+    names = [node.name for node in plan.nodes if node.role == "worker"]
+    if choice is None:
+        raise ValueError(f"strategy {plan.strategy['kind']} chooses no partners, but the plan says so")
+    steps, entry_bytes = [int(counts.get(name, 0)) for name in names], plan.vector_bytes / plan.parameters
+    ranges = choice.bound_sent_bytes(steps, plan.seed, plan.parameters, entry_bytes)
+    return dict(zip(names, ranges, strict=True))
 
 
 def _count_strategy_switch_bytes(trial: TrialLogTables, step_bytes: dict[str, float]) -> dict[str, float]:

@@ -145,6 +145,7 @@ class TrialPlan(PlanJsonSection):
     shard_owners: tuple[str, ...] = ("server-0",)  # node names by shard; may include workers
     is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
+    chooses_partners: bool = False  # workers exchange with workers that are chosen during the run
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step

@@ -5,7 +5,8 @@ The runtime also evaluates the model and writes the log of the run.
 
 import asyncio
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 
@@ -315,17 +316,16 @@ class CoordinatorRuntime:
 
     async def _finish_run(self) -> None:
         """Log the digest of the final parameters, and the end of the run."""
-        server_messages = [self._final_messages[name] for name in self.plan.shard_owners]
         steps, samples = (self._last_evaluated.steps, self._last_evaluated.samples) if self._last_evaluated else (0, 0)
         digest = self._last_evaluated.parameters_sha256 if self._last_evaluated else ""
         parameters = self._last_evaluated.parameters if self._last_evaluated else b""
-        is_result_on_servers = server_messages and not self.machine.is_synchronous
-        if is_result_on_servers:
-            steps, samples = server_messages[0].version, server_messages[0].samples
+        result = self._asynchronous_result()
+        if result is not None:
+            steps, samples = result.version, result.samples
         # Asynchronous workers may use up the budget before the evaluation worker has reached its next evaluation.
         self._log_mlperf_interval_stop(samples)
-        if is_result_on_servers:
-            parameters = b"".join(message.parameters for message in server_messages)
+        if result is not None:
+            parameters = result.parameters
             digest = hashlib.sha256(parameters).hexdigest()
             params, schedule = np.frombuffer(parameters, self.plan.dtype), self.plan.evaluation_schedule
             evaluation_number = max(1, round(samples / schedule.samples_between))
@@ -352,6 +352,20 @@ class CoordinatorRuntime:
         await self._log_sample_pictures(np.frombuffer(parameters, self.plan.dtype))
         self.run_finished.set()
 
+    def _asynchronous_result(self) -> FinalNodeReport | None:
+        """Return the final parameters after asynchronous training: those of the servers, or the mean over workers.
+
+        None after synchronous training, whose result has been evaluated already.
+        """
+        if self.machine.is_synchronous:
+            return None
+        if self.plan.shard_owners:
+            of_servers = [self._final_messages[name] for name in self.plan.shard_owners]
+            return replace(of_servers[0], parameters=b"".join(message.parameters for message in of_servers))
+        of_workers = [self._final_messages[name] for name in self.machine.worker_names]
+        mean = _mean_vector([np.frombuffer(message.parameters, self.plan.dtype) for message in of_workers])
+        return FinalNodeReport(mean.tobytes(), of_workers[0].version, max(message.samples for message in of_workers))
+
     async def _log_sample_pictures(self, params: HostArray) -> None:
         """Log pictures that show what the trained model does, if the model has any and has not diverged.
 
@@ -362,3 +376,11 @@ class CoordinatorRuntime:
             pictures = await self.clock.run_compute_function(lambda: model.create_sample_pictures(data, params))
             if pictures:
                 self.log.log_event("sample_pictures", pictures.to_log_value())
+
+
+def _mean_vector(vectors: Sequence[HostArray]) -> HostArray:
+    """Return the mean of vectors of shape (n,), summed in fp64 in their order."""
+    total = np.zeros(vectors[0].shape)
+    for vector in vectors:
+        total += vector
+    return (total / len(vectors)).astype(vectors[0].dtype)

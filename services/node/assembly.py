@@ -111,7 +111,7 @@ async def _run_worker_on_device(
                 if server
                 else None
             )
-        await node_services.control.leave(server_task.result() if server_task else FinalNodeReport())
+        await node_services.control.leave(server_task.result() if server_task else worker.final_report)
     tally = worker.counters
     _log_node_totals(
         node_services,

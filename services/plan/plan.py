@@ -123,6 +123,7 @@ class Plan(FrozenRecord, ABC):
     exchange_period: int = 1  # steps from one exchange to the next
     exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
+    chooses_partners: bool = False  # whether workers exchange with workers that are chosen during the run
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     # Payload bytes that each worker sends to average the parameters before an evaluation; empty if it sends none.
@@ -218,6 +219,12 @@ class Plan(FrozenRecord, ABC):
         The time for evaluations and for starting nodes is not included.
         """
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
+
+    @property
+    def is_result_on_workers(self) -> bool:
+        """Whether the result of the run is the mean of the parameters of all workers, which may differ at the end."""
+        last_phase = self.second_phase or self
+        return not last_phase.is_synchronous and not self.shard_owners
 
     @property
     def step_cost_model(self) -> CostModel:

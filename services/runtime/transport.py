@@ -27,6 +27,8 @@ class MessageKind(IntEnum):
     STRATEGY_SWITCH = 8  # the worker pushes nothing until a strategy switch is decided
     LOAD = 9  # parameters (chunk 0) or an optimiser slot, for a node that needs them after a strategy switch
     BLOCK = 10  # part of a tensor that one rank sends to another
+    READY = 11  # the worker has finished its step and waits for a group of workers
+    GROUP = 12  # the group of workers with which the receiver averages its parameters
 
     def in_channel(self, channel: int) -> int:
         """Return the number of this kind of message in a channel.

@@ -3,6 +3,7 @@
 `base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce`,
 `LocalSgd` and `DiLoCo` have no servers; workers of the last two exchange every few steps (`periodic_exchange`).
 `DPsgd` and `NoLoCo` (`gossip`) exchange with a few other workers instead of all.
+`async_averaging` has the strategies whose workers average their parameters without waiting for all other workers.
 `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their workers use `push_pull`.
 `switching` has the strategies with two training phases. `CommandStrategy` is for training commands of the user.
 `auto` has the strategy that a plan chooses among candidates.
@@ -14,6 +15,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from services.strategies.all_reduce import AllReduce
+from services.strategies.async_averaging import AdPsgd, PartialAllReduce
 from services.strategies.auto import AnyCandidate, AutoStrategy
 from services.strategies.base import (
     Gradient,
@@ -43,6 +45,8 @@ TrainingStrategy: TypeAlias = (
     | DiLoCo
     | DPsgd
     | NoLoCo
+    | PartialAllReduce
+    | AdPsgd
     | ParameterServer
     | Easgd
     | StrategySwitch
@@ -53,6 +57,7 @@ TrainingStrategy: TypeAlias = (
 AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy | AutoStrategy, Field(discriminator="kind")]
 
 __all__ = [
+    "AdPsgd",
     "AllReduce",
     "AnyCandidate",
     "AnyStrategy",
@@ -65,6 +70,7 @@ __all__ = [
     "LocalSgd",
     "NoLoCo",
     "ParameterServer",
+    "PartialAllReduce",
     "PhasesAndSwitch",
     "PostLocalSgd",
     "ScenarioSizes",

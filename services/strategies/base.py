@@ -30,6 +30,7 @@ from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import BucketReduction, GradientBucket
+from services.strategies.partner_choice import PartnerChoice
 
 if TYPE_CHECKING:
     from services.strategies.switching.switch import TrainingPhaseSwitch
@@ -254,6 +255,9 @@ class ExchangePattern:
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
     balance: BatchBalance = UNIFORM_BALANCE  # division of a batch over the workers
     includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
+    partner_choice: PartnerChoice | None = (
+        None  # of exchanges with workers chosen during the run; None: all are planned
+    )
 
     @property
     def has_compressor_state(self) -> bool:
@@ -419,6 +423,10 @@ class WorkerAlgorithm(ABC):
 
         This is necessary because the worker leaves at `leave_step`.
         """
+
+    def final_params(self, step_result: StepResult) -> Vector:
+        """Return the parameters of this worker after it has left, given the result of its last step."""
+        return step_result.params
 
     async def announce_leaving(self, leave_step: int) -> None:  # noqa: B027 - most are not waited for
         """Inform other nodes that this worker leaves.

@@ -20,7 +20,7 @@ from services.learning.micro_batches import accumulate_gradients
 from services.learning.randomness import BatchRandomness
 from services.plan import NodePlan, TrainingPlan
 from services.runtime.clock import Clock
-from services.runtime.control import CoordinatorClient, EvaluationPointReport, StopOrSwitchDecision
+from services.runtime.control import CoordinatorClient, EvaluationPointReport, FinalNodeReport, StopOrSwitchDecision
 from services.runtime.device import VectorPart
 from services.runtime.pacing import ComputeSpeedPacer, ReportBucket, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import RunLog, StepTimer
@@ -120,6 +120,8 @@ class WorkerRuntime:
     owned_samples: SampleIndices | None = None  # training samples that this worker owns; None: workers share all
     balancer: BatchBalancer | None = None  # None: shares of a batch never change
     counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
+    # With the parameters of this worker where the result of the run is the mean over workers; else empty.
+    final_report: FinalNodeReport = field(default_factory=FinalNodeReport)
 
     async def warm_up(self) -> None:
         """Compute a few gradients and an update before training starts, and discard them.
@@ -164,10 +166,18 @@ class WorkerRuntime:
                     step, result = await self._switch_strategy(step, result)
         step_log.flush()
         await self._leave_training_phase(step, result)
+        self.final_report = self._make_final_report(step, result)
         for task in (stop_task, switch_task):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    def _make_final_report(self, step_count: int, last_step_result: StepResult) -> FinalNodeReport:
+        """Return the final state of this worker: with its parameters if the result of the run is the workers' mean."""
+        if not self.plan.is_result_on_workers:
+            return FinalNodeReport()
+        params = self.algorithm_context.device.to_host(self.current_algorithm.final_params(last_step_result))
+        return FinalNodeReport(params.tobytes(), step_count, last_step_result.samples)
 
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
         """Finish the gradient exchanges of this worker.

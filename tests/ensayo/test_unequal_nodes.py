@@ -61,10 +61,10 @@ def test_dynamic_shares_reach_95_percent_of_the_bound_in_the_report(tmp_path: Pa
     assert (run.folder / "figures" / "batch_shares.csv").is_file()
 
 
-def test_stragglers_compares_six_remedies_with_the_same_seeds() -> None:
+def test_stragglers_compares_eight_remedies_with_the_same_seeds() -> None:
     """Differences between remedies are then not differences between seeds."""
     plans = ensayo.plan("stragglers")
 
     remedies = set(plans["strategy"]) - {"bsp"}
-    assert remedies == {"proportional", "dynamic", "backup", "elastic", "ssp", "local_sgd"}
+    assert remedies == {"proportional", "dynamic", "backup", "elastic", "ssp", "local_sgd", "partial", "ad_psgd"}
     assert plans.groupby("strategy")["seed"].apply(sorted).map(tuple).nunique() == 1

@@ -23,6 +23,7 @@ from services.parameter_server.update_rules import ElasticAveragingRule, WorkerC
 from services.plan import COORDINATOR
 from services.schema.units import Bytes
 from services.strategies import (
+    AdPsgd,
     AllReduce,
     AnyStrategy,
     DiLoCo,
@@ -31,6 +32,7 @@ from services.strategies import (
     LocalSgd,
     NoLoCo,
     ParameterServer,
+    PartialAllReduce,
     PostLocalSgd,
     SingleWorker,
     Strategy,
@@ -71,6 +73,9 @@ EXAMPLES: list[Strategy] = [
     DPsgd(topology=CompleteGossip(), order="update_first"),
     NoLoCo(period=1),
     NoLoCo(period=2, rate=1, momentum=0, pull=1),
+    PartialAllReduce(group_size=2),
+    PartialAllReduce(group_size=4, connect_within=30),
+    AdPsgd(),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
     StrategySwitch(),

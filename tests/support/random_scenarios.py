@@ -30,6 +30,8 @@ STRATEGY_KINDS = (
     "parameter_server",
     "asynchronous_server",
     "easgd",
+    "partial_all_reduce",
+    "ad_psgd",
     "strategy_switch",
     "sync_switch",
 )
@@ -145,6 +147,10 @@ def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911
                 "synchrony": rng.choice([ROUNDS[0], NO_ROUNDS[0]]),
                 **servers,
             }
+        case "partial_all_reduce":
+            return {"kind": kind, "group_size": rng.choice([2, 2, 3, 4, 5, 6, 7, 8])}
+        case "ad_psgd":
+            return {"kind": kind}
         case "strategy_switch":
             server = {"kind": "parameter_server", "synchrony": rng.choice([ROUNDS[0], NO_ROUNDS[0]]), **servers}
             return {

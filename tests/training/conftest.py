@@ -34,15 +34,23 @@ class SimulatedTrial:
     plan: Plan
     lines: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by node, as written
     epoch_params: list[HostArray] = field(default_factory=list)  # parameters of worker 0 after each epoch
-    final_shards: dict[str, bytes] = field(default_factory=dict)  # by server: its final range of the parameters
+    final_shards: dict[str, bytes] = field(default_factory=dict)  # by node: its final (range of the) parameters
 
     @property
     def params(self) -> HostArray:
-        """Final parameters: of the servers if they are asynchronous, otherwise of worker 0."""
+        """Final parameters: of asynchronous servers, the mean over asynchronous workers, otherwise of worker 0."""
+        if self.plan.is_result_on_workers:
+            return np.mean(self.final_worker_params, axis=0, dtype=np.float64)
         if self.plan.shard_owners and not self.plan.is_synchronous:
             shards = [self.final_shards[name] for name in self.plan.shard_owners]
             return np.frombuffer(b"".join(shards), self.plan.dtype)
         return self.epoch_params[-1]
+
+    @property
+    def final_worker_params(self) -> list[HostArray]:
+        """Final parameters of each asynchronous worker without servers, by rank."""
+        names = [node.name for node in self.plan.node_plans_of_role("worker")]
+        return [np.frombuffer(self.final_shards[name], self.plan.dtype) for name in names]
 
     def events(self, node: str, key: str) -> list[Row]:
         """Return the events with this key that a node has logged."""

@@ -23,6 +23,8 @@ def check_gradient_staleness(trial: TrialLogTables) -> CheckVerdict:
     if found is None or (trial.plan.sync_or_async == "synchronous" and trial.plan.second_phase is None):
         return valid_verdict("no gradient is stale")
     mean = f"mean staleness {found['mean']:.2f}"
+    if trial.updates.empty:
+        return valid_verdict(f"{mean}, at most {found['max']}, as logged by the workers")
     if trial.plan.second_phase:
         return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
