@@ -15,7 +15,7 @@ from benchmarks.diloco_bandwidth.published import (
     grid_gbps,
     nearest_grid_number,
 )
-from benchmarks.diloco_bandwidth.real_time import SIZE_DIVISOR, RealTimeCell
+from benchmarks.diloco_bandwidth.real_time import SIZE_DIVISOR, RealTimeCell, compare_with_virtual_time
 from benchmarks.diloco_bandwidth.results_page import RESULTS_PAGE, format_table, render_page, render_real_time_page
 from benchmarks.diloco_bandwidth.search import FoundBandwidth, find_bandwidths
 from benchmarks.diloco_bandwidth.trials import MeasuredUtilisation, UtilisationTrials
@@ -89,6 +89,19 @@ def test_smaller_models_have_links_that_are_as_much_slower() -> None:
     rates = [float(settings["cluster.worker.uplink"].removesuffix("bit")) for settings in (whole, small)]
     assert rates[0] == pytest.approx(1000 * rates[1])
     assert whole["cluster.worker.throughput"] == small["cluster.worker.throughput"]
+
+
+def test_smaller_models_have_the_utilisation_of_the_whole_model(trials: UtilisationTrials) -> None:
+    """Only then does a run in containers, which send all bytes, show something about the whole model."""
+    cells = [cell for cell in SMALLEST_CELLS if cell.method in ("data_parallel", "streaming_overlap_4bit")]
+    engine = SimulatedEngine()
+
+    rows = compare_with_virtual_time(engine, cells)
+    engine.close()
+
+    for row in rows:
+        assert row.step_error == 0
+        assert row.virtual.share == pytest.approx(trials.measure(row.cell, row.gbps).share, abs=0.01)
 
 
 def test_a_missed_cell_is_on_the_page() -> None:
