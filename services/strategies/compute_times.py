@@ -56,6 +56,11 @@ class ComputeTimes:
         """Return the mean seconds per step until the slowest worker has computed all steps of a round."""
         return fsum(self._seconds_by_round(steps_per_round).max(axis=1).tolist()) / len(self.seconds)
 
+    def mean_slowest_s_by_starts(self, round_starts: Sequence[int]) -> float:
+        """Return what `mean_slowest_s` returns, for rounds that begin at the given steps, the first at step 0."""
+        rounds_s = np.add.reduceat(self.seconds, round_starts, axis=0)
+        return fsum(rounds_s.max(axis=1).tolist()) / len(self.seconds)
+
     def _seconds_by_round(self, steps_per_round: int) -> HostArray:
         """Return the sum of the compute times of each round; the shape is (rounds, workers)."""
         return np.add.reduceat(self.seconds, np.arange(0, len(self.seconds), steps_per_round), axis=0)

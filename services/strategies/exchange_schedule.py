@@ -45,5 +45,10 @@ class ExchangeSchedule(NamedTuple):
         count = step_count * self.exchanges // self.period
         return count + (ends_with_exchange and step_count > self._steps_until(count))
 
+    def list_round_starts(self, step_count: int) -> list[int]:
+        """Return the numbers of the steps that follow an exchange, and of the first step, among `step_count` steps."""
+        starts = (self._steps_until(number) for number in range(self.count_exchanges(step_count) + 1))
+        return [start for start in starts if start < step_count]
+
     def _steps_until(self, exchange: int) -> int:
         return -(-exchange * self.period // self.exchanges)  # rounded up

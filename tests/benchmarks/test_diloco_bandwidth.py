@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.diloco_bandwidth import bench, published
 from benchmarks.diloco_bandwidth.published import (
+    AIMED_UTILISATION,
     CELLS,
     GRID_SIZE,
     HIGHEST_GBPS,
@@ -15,8 +16,15 @@ from benchmarks.diloco_bandwidth.published import (
     grid_gbps,
     nearest_grid_number,
 )
-from benchmarks.diloco_bandwidth.real_time import SIZE_DIVISOR, RealTimeCell
-from benchmarks.diloco_bandwidth.results_page import RESULTS_PAGE, format_table, render_page, render_real_time_page
+from benchmarks.diloco_bandwidth.real_time import SIZE_DIVISOR, RealTimeCell, compare_with_virtual_time
+from benchmarks.diloco_bandwidth.results_page import (
+    RESULTS_PAGE,
+    format_table,
+    needed_gbps_beside_one_step,
+    perfectly_overlapped_share,
+    render_page,
+    render_real_time_page,
+)
 from benchmarks.diloco_bandwidth.search import FoundBandwidth, find_bandwidths
 from benchmarks.diloco_bandwidth.trials import MeasuredUtilisation, UtilisationTrials
 from compose.engines.simulated import SimulatedEngine
@@ -91,6 +99,19 @@ def test_smaller_models_have_links_that_are_as_much_slower() -> None:
     assert whole["cluster.worker.throughput"] == small["cluster.worker.throughput"]
 
 
+def test_smaller_models_have_the_utilisation_of_the_whole_model(trials: UtilisationTrials) -> None:
+    """Only then does a run in containers, which send all bytes, show something about the whole model."""
+    cells = [cell for cell in SMALLEST_CELLS if cell.method in ("data_parallel", "streaming_overlap_4bit")]
+    engine = SimulatedEngine()
+
+    rows = compare_with_virtual_time(engine, cells)
+    engine.close()
+
+    for row in rows:
+        assert row.step_error == 0
+        assert row.virtual.share == pytest.approx(trials.measure(row.cell, row.gbps).share, abs=0.01)
+
+
 def test_a_missed_cell_is_on_the_page() -> None:
     """A page that only counts the cells that met the aim would hide where the simulators differ."""
     page = render_page([make_row(CELLS[0], 1), make_row(CELLS[5], 2)])
@@ -98,6 +119,14 @@ def test_a_missed_cell_is_on_the_page() -> None:
     assert "1 of 2 cells are at most one step" in page
     assert "- **Missed**: DiLoCo, 100B: 72.0 instead of 49 Gbit/s." in page
     assert "Missed" not in render_page([make_row(CELLS[0], -1)])
+
+
+def test_explanations_of_the_page_follow_from_the_published_values() -> None:
+    """The page says that perfect overlap is not enough at the published rates, and that one step of overlap is less."""
+    for cell in CELLS[:3]:
+        assert perfectly_overlapped_share(cell.model) < AIMED_UTILISATION
+    for cell in CELLS[9:]:
+        assert needed_gbps_beside_one_step(cell.model) > 1.5 * cell.published_gbps
 
 
 def test_invalid_trials_are_on_the_page() -> None:

@@ -261,6 +261,16 @@ def test_step_without_overlap_equals_the_closed_form(simulate: Simulate, period:
     assert mean_step_s(trial) == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
 
 
+def test_prediction_adds_the_slowest_worker_between_any_two_exchanges(simulate: Simulate) -> None:
+    """With three fragments in five steps, exchanges follow after two steps, two and one; the slowest worker changes."""
+    variation = {"kind": "lognormal", "sigma": 0.5}
+    cluster = {"worker": {"throughput": "1000/s", "variation": variation, "uplink": "1gbit", "downlink": "1gbit"}}
+
+    trial = simulate(diloco(5, fragments=3, outer=KEEP), 4, batch=16, epochs=20, cluster=cluster)
+
+    assert mean_step_s(trial) == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("overlap", "throughput"),
     [(0, 200), (1, 200), (2, 200), (2, 30), (4, 30), (0.5, 30), (2 / 3, 200), (5 / 3, 200), (3.5, 30)],

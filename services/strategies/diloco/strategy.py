@@ -166,8 +166,8 @@ class DiLoCo(SinglePhaseStrategy):
         """Return the predicted step time of DiLoCo.
 
         The exchange time E of a fragment counts once per exchange, less the compute of `overlap_steps` steps that runs
-        beside it. Workers exchange nothing during the other steps. If the fragments do not divide the period, the
-        slowest worker is that of the shorter rounds.
+        beside it. Workers exchange nothing during the other steps. The compute
+        time is that of the slowest worker from each exchange to the next.
         """
         steps_per_exchange = self._exchange_schedule.mean_steps_per_exchange
         min_steps = self._exchange_schedule.min_steps_per_exchange
@@ -175,14 +175,17 @@ class DiLoCo(SinglePhaseStrategy):
             self._fragment_cost_model(cost_model), min_steps
         )
         exchange_s = averaging.exchange_s * cost_model.vectors_per_exchange * (min_steps / steps_per_exchange)
-        overlap_s = averaging.compute_s * self.overlap_steps / steps_per_exchange
+        compute_times = cost_model.compute_times
+        round_starts = self._exchange_schedule.list_round_starts(len(compute_times.seconds))
+        compute_s = compute_times.mean_slowest_s_by_starts(round_starts)
+        overlap_s = compute_s * self.overlap_steps / steps_per_exchange
         is_hidden = exchange_s <= MAX_NEGLECTED_OVERLAP_SHARE * overlap_s
         return StepTimePrediction(
-            compute_s=averaging.compute_s,
+            compute_s=compute_s,
             exchange_s=max(0.0, exchange_s - overlap_s),
             formula=self._format_formula(averaging.formula.removeprefix("t_c + "), cost_model.vectors_per_exchange),
             inapplicable_reason="" if is_hidden else averaging.inapplicable_reason,
-            end_delay_s=self._predict_end_delay_s(cost_model, exchange_s * steps_per_exchange, averaging.compute_s),
+            end_delay_s=self._predict_end_delay_s(cost_model, exchange_s * steps_per_exchange, compute_s),
         )
 
     def _predict_end_delay_s(self, cost_model: CostModel, exchange_s: float, compute_s: float) -> float:
