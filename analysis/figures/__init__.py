@@ -1,4 +1,4 @@
-"""Figures of a report, one per file.
+"""Figures of a report, one per file. `scaling/` has those over numbers of workers, `sweeps/` those over swept values.
 
 Each file has a function that takes an analysed run and returns a drawing.
 
@@ -9,17 +9,17 @@ report.
 from analysis.figures.base import AnalysedRun, CaptionedFigure, ReportFigure
 from analysis.figures.batch_shares import draw_batch_shares
 from analysis.figures.compute_utilisation import draw_compute_utilisation
-from analysis.figures.conditions import draw_sample_time_by_sweep
-from analysis.figures.efficiency import draw_parallel_efficiency
-from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import draw_learning_curves
 from analysis.figures.predicted import draw_predicted_step_times
-from analysis.figures.predicted_speedup import draw_predicted_speedup
-from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.samples import draw_sample_pictures
-from analysis.figures.speedup import draw_speedup
+from analysis.figures.scaling.efficiency import draw_parallel_efficiency
+from analysis.figures.scaling.laws import draw_scaling_laws
+from analysis.figures.scaling.predicted_speedup import draw_predicted_speedup
+from analysis.figures.scaling.speedup import draw_speedup
 from analysis.figures.staleness import draw_gradient_staleness
 from analysis.figures.step_breakdown import draw_step_breakdown
+from analysis.figures.sweeps.conditions import draw_sample_time_by_sweep
+from analysis.figures.sweeps.quality import draw_final_model_quality
 from analysis.figures.switch import draw_switch_time_savings
 from analysis.figures.time_to_target import draw_time_to_target
 from analysis.figures.timeline import draw_step_times_with_events
