@@ -27,6 +27,7 @@ from analysis.report.scaling_findings import (
     scaling_efficiency_finding,
     step_time_growth_finding,
 )
+from analysis.report.switch_phases import describe_switch_vs_phases
 from analysis.report.wording import (
     format_interval,
     format_number,
@@ -63,7 +64,9 @@ def strategy_switch_finding(summary: RunSummary) -> str:
         return ""
     largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
     rivals = [group for group in summary.trial_groups if group.workers == largest.workers and not group.is_baseline]
-    return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_training_times(rivals, summary.target)]))
+    return "; ".join(
+        filter(None, [switch_outcome_sentence(summary, largest), _describe_training_times(rivals, summary.target)])
+    )
 
 
 def time_to_target_finding(summary: RunSummary) -> str:
@@ -167,15 +170,17 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 )
 
 
-def switch_outcome_sentence(group: TrialGroup) -> str:
+def switch_outcome_sentence(summary: RunSummary, group: TrialGroup) -> str:
     """Return a sentence on whether a strategy switch took place and saved time.
 
-    The sentence describes the repeat that saved the median time.
+    The sentence describes the repeat that saved the median time. It also compares the switching strategy with its two
+    strategies alone, if the run has them.
     """
     switches = [trial.switch for trial in group.trials if trial.switch]
     repeats = "; ".join(filter(None, (describe_reported_repeat(switches), describe_switch_outcomes(switches))))
     median_switch = find_median_saving_switch(switches)
-    return f"{group.description}: {describe_strategy_switch(median_switch, group.workers)} ({repeats})"
+    outcome = f"{group.description}: {describe_strategy_switch(median_switch, group.workers)} ({repeats})"
+    return "; ".join(filter(None, (outcome, describe_switch_vs_phases(summary, group))))
 
 
 def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
