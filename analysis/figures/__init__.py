@@ -20,6 +20,7 @@ from analysis.figures.staleness import draw_gradient_staleness
 from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.figures.sweeps.conditions import draw_sample_time_by_sweep
 from analysis.figures.sweeps.quality import draw_final_model_quality
+from analysis.figures.sweeps.strategy_map import draw_strategy_map
 from analysis.figures.switch import draw_switch_time_savings
 from analysis.figures.time_to_target import draw_time_to_target
 from analysis.figures.timeline import draw_step_times_with_events
@@ -27,6 +28,9 @@ from analysis.figures.worker_data import draw_worker_data
 
 FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run folder and must not change
     "time_to_target": ReportFigure(draw_time_to_target, "a scenario with a target"),
+    "strategy_map": ReportFigure(
+        draw_strategy_map, "several strategies, and exactly two swept keys that apply to all of them"
+    ),
     "conditions": ReportFigure(draw_sample_time_by_sweep, "swept values other than the number of workers"),
     "quality": ReportFigure(draw_final_model_quality, "swept values that change the final metric of a strategy"),
     "timeline": ReportFigure(draw_step_times_with_events, "trials with events"),

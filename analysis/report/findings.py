@@ -35,6 +35,7 @@ from analysis.report.wording import (
     format_worker_count,
     join_names,
 )
+from analysis.results.strategy_map import make_strategy_map
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
@@ -139,6 +140,16 @@ def fastest_strategies_finding(summary: RunSummary) -> str:
     return f"{subject} {verb} {within}; {_describe_slowest_trial_group(slowest)}"
 
 
+def strategy_map_finding(summary: RunSummary) -> str:
+    """Return a sentence on the fastest strategy for each combination of the values of two swept keys.
+
+    Applies to several strategies with exactly two swept keys, if a test compares the two fastest strategies anywhere.
+    """
+    strategy_map = make_strategy_map(summary)
+    is_compared = strategy_map is not None and any(cell.time_gap for cell in strategy_map.cells)
+    return strategy_map.finding if strategy_map and is_compared else ""
+
+
 def finished_trials_finding(summary: RunSummary) -> str:
     """Return a sentence on how many trials of the run finished.
 
@@ -163,6 +174,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
     predicted_speedup_finding,
     scaling_efficiency_finding,
     fastest_strategies_finding,
+    strategy_map_finding,
     step_time_growth_finding,
     gain_of_more_workers_finding,
     efficiency_vs_one_worker_finding,

@@ -84,6 +84,15 @@ def at_uplink(strategy: str, uplink: str, share: float | None, workers: int = 4,
     return repeats(strategy, workers, [1.0], condition, labels=labels, compute_utilisation=utilisation)
 
 
+def over_links(strategy: str, seconds: list[float]) -> list[Group]:
+    """Groups of trials of a strategy over two links and two delays, with the same times."""
+    return [
+        repeats(strategy, 4, seconds, f"{link}, {delay}", labels={"link": link, "delay": delay, "workers": 4})
+        for link in ("10mbit", "1gbit")
+        for delay in ("1ms", "10ms")
+    ]
+
+
 SWITCHED = StrategySwitchResult("switched", None, None, 0, before_strategy="ring", after_strategy="asp")
 CLEAR, SLOWER, CROSSING = [1.0, 1.2, 0.9, 1.1, 1.0], [2.0, 2.5, 1.9, 2.1, 2.2], [1.1, 1.0, 1.2, 0.9, 1.1]
 FAR = [5.0, 6.0, 4.8, 5.2, 5.1]
@@ -340,6 +349,14 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
             [reaching("switch", 4, [2.0], switch=SWITCHED), reaching("ring", 4, [4.0]), reaching("asp", 4, [1.0])],
             [repeats("switch", 4, SLOWER, switch=SWITCHED), repeats("ring", 4, FAR), repeats("asp", 4, CLEAR)],
             [reaching("switch", 4, SLOWER, switch=SWITCHED), reaching("ring", 4, FAR), reaching("asp", 8, CLEAR)],
+        ],
+    ),
+    "a strategy is fastest over two swept keys": (
+        "over link and delay, ring trains fastest in 4 of 4 cells",
+        [*over_links("ring", CLEAR), *over_links("ps", SLOWER)],
+        [
+            [*over_links("ring", CLEAR), *over_links("ps", CROSSING)],
+            [*over_links("ring", [1.0]), *over_links("ps", [2.0])],
         ],
     ),
     "each trial ran once": (
