@@ -1,4 +1,4 @@
-"""Figures of a report, one per file.
+"""Figures of a report, one per file. `scaling/` has those over numbers of workers, `sweeps/` those over swept values.
 
 Each file has a function that takes an analysed run and returns a drawing.
 
@@ -9,18 +9,19 @@ report.
 from analysis.figures.base import AnalysedRun, CaptionedFigure, ReportFigure
 from analysis.figures.batch_shares import draw_batch_shares
 from analysis.figures.compute_utilisation import draw_compute_utilisation
-from analysis.figures.conditions import draw_sample_time_by_sweep
 from analysis.figures.consensus import draw_consensus
-from analysis.figures.efficiency import draw_parallel_efficiency
-from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import draw_learning_curves
 from analysis.figures.predicted import draw_predicted_step_times
-from analysis.figures.predicted_speedup import draw_predicted_speedup
-from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.samples import draw_sample_pictures
-from analysis.figures.speedup import draw_speedup
+from analysis.figures.scaling.efficiency import draw_parallel_efficiency
+from analysis.figures.scaling.laws import draw_scaling_laws
+from analysis.figures.scaling.predicted_speedup import draw_predicted_speedup
+from analysis.figures.scaling.speedup import draw_speedup
 from analysis.figures.staleness import draw_gradient_staleness
 from analysis.figures.step_breakdown import draw_step_breakdown
+from analysis.figures.sweeps.conditions import draw_sample_time_by_sweep
+from analysis.figures.sweeps.quality import draw_final_model_quality
+from analysis.figures.sweeps.strategy_map import draw_strategy_map
 from analysis.figures.switch import draw_switch_time_savings
 from analysis.figures.time_to_target import draw_time_to_target
 from analysis.figures.timeline import draw_step_times_with_events
@@ -28,6 +29,9 @@ from analysis.figures.worker_data import draw_worker_data
 
 FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run folder and must not change
     "time_to_target": ReportFigure(draw_time_to_target, "a scenario with a target"),
+    "strategy_map": ReportFigure(
+        draw_strategy_map, "several strategies, and exactly two swept keys that apply to all of them"
+    ),
     "conditions": ReportFigure(draw_sample_time_by_sweep, "swept values other than the number of workers"),
     "quality": ReportFigure(draw_final_model_quality, "swept values that change the final metric of a strategy"),
     "timeline": ReportFigure(draw_step_times_with_events, "trials with events"),

@@ -74,6 +74,8 @@ class StrategySwitchResult:
     stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
     verdict: str = "unknown"  # whether it paid, compared with trials without a switch: see `SwitchVerdict`
     quality: str = ""  # how the model's quality decided the verdict, as text
+    before_strategy: str | None = None  # strategy of the run that equals the first phase; None: the run has none
+    after_strategy: str | None = None  # strategy of the run that equals the second phase
 
     @property
     def has_paid_off(self) -> bool:

@@ -27,6 +27,7 @@ from analysis.report.scaling_findings import (
     scaling_efficiency_finding,
     step_time_growth_finding,
 )
+from analysis.report.switch_phases import describe_switch_vs_phases
 from analysis.report.wording import (
     format_interval,
     format_number,
@@ -34,6 +35,7 @@ from analysis.report.wording import (
     format_worker_count,
     join_names,
 )
+from analysis.results.strategy_map import make_strategy_map
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
@@ -63,7 +65,9 @@ def strategy_switch_finding(summary: RunSummary) -> str:
         return ""
     largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
     rivals = [group for group in summary.trial_groups if group.workers == largest.workers and not group.is_baseline]
-    return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_training_times(rivals, summary.target)]))
+    return "; ".join(
+        filter(None, [switch_outcome_sentence(summary, largest), _describe_training_times(rivals, summary.target)])
+    )
 
 
 def time_to_target_finding(summary: RunSummary) -> str:
@@ -136,6 +140,16 @@ def fastest_strategies_finding(summary: RunSummary) -> str:
     return f"{subject} {verb} {within}; {_describe_slowest_trial_group(slowest)}"
 
 
+def strategy_map_finding(summary: RunSummary) -> str:
+    """Return a sentence on the fastest strategy for each combination of the values of two swept keys.
+
+    Applies to several strategies with exactly two swept keys, if a test compares the two fastest strategies anywhere.
+    """
+    strategy_map = make_strategy_map(summary)
+    is_compared = strategy_map is not None and any(cell.time_gap for cell in strategy_map.cells)
+    return strategy_map.finding if strategy_map and is_compared else ""
+
+
 def finished_trials_finding(summary: RunSummary) -> str:
     """Return a sentence on how many trials of the run finished.
 
@@ -160,6 +174,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
     predicted_speedup_finding,
     scaling_efficiency_finding,
     fastest_strategies_finding,
+    strategy_map_finding,
     step_time_growth_finding,
     gain_of_more_workers_finding,
     efficiency_vs_one_worker_finding,
@@ -167,15 +182,17 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 )
 
 
-def switch_outcome_sentence(group: TrialGroup) -> str:
+def switch_outcome_sentence(summary: RunSummary, group: TrialGroup) -> str:
     """Return a sentence on whether a strategy switch took place and saved time.
 
-    The sentence describes the repeat that saved the median time.
+    The sentence describes the repeat that saved the median time. It also compares the switching strategy with its two
+    strategies alone, if the run has them.
     """
     switches = [trial.switch for trial in group.trials if trial.switch]
     repeats = "; ".join(filter(None, (describe_reported_repeat(switches), describe_switch_outcomes(switches))))
     median_switch = find_median_saving_switch(switches)
-    return f"{group.description}: {describe_strategy_switch(median_switch, group.workers)} ({repeats})"
+    outcome = f"{group.description}: {describe_strategy_switch(median_switch, group.workers)} ({repeats})"
+    return "; ".join(filter(None, (outcome, describe_switch_vs_phases(summary, group))))
 
 
 def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:

@@ -86,7 +86,7 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
     by_size = sorted(summary.trial_groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
     groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
-    return [findings.switch_outcome_sentence(group) for group in groups]
+    return [findings.switch_outcome_sentence(summary, group) for group in groups]
 
 
 def _find_two_fastest_at_slowest_sweep(summary: RunSummary) -> TwoFastestStrategies | None:

@@ -30,6 +30,7 @@ from analysis.report.tables.training_settings import make_training_settings_tabl
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
+from analysis.results.strategy_map import make_strategy_map
 from analysis.results.summary import RunSummary
 
 PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY: "var(--faint)"} | {
@@ -117,6 +118,7 @@ def render_report_page(
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
+        strategy_map=make_strategy_map(run_summary),
         communication_rows=make_communication_table(run_summary.trials),
         collective_trials=[
             trial

@@ -23,6 +23,7 @@ from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunLogTables
 from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.report.wording import describe_payload
+from analysis.results.switch_phases import name_phase_strategies
 from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
 from services.scenario.published_curves import PublishedCurve
 
@@ -140,7 +141,8 @@ def build_run_summary(
     run_tables: RunLogTables, trial_results: list[TrialResult], achieved_properties: tuple[DeclaredVsAchieved, ...]
 ) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
-    trial_results = _judge_time_saved_by_switch(trial_results, run_tables)
+    strategy_settings = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
+    trial_results = name_phase_strategies(_judge_time_saved_by_switch(trial_results, run_tables), strategy_settings)
     trial_groups = group_trials(trial_results)
     found_curves = speedup_curves(trial_groups)
     engine = next((str(trial.status["engine"]) for trial in run_tables.trials if "engine" in trial.status), "unknown")

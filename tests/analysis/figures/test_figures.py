@@ -14,18 +14,18 @@ from matplotlib.axes import Axes
 from analysis.checks.fidelity import run_trial_checks
 from analysis.checks.verdict import VerdictLevel
 from analysis.figures import FIGURES, AnalysedRun, CaptionedFigure
-from analysis.figures.conditions import draw_sample_time_by_sweep
 from analysis.figures.drawing.balance import RULE_MARKERS
 from analysis.figures.drawing.save import save_drawing_files
 from analysis.figures.drawing.style import PALETTE
-from analysis.figures.efficiency import draw_parallel_efficiency
-from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import MAX_COLOURED_STRATEGIES, draw_learning_curves
 from analysis.figures.predicted import draw_predicted_step_times
-from analysis.figures.predicted_speedup import draw_predicted_speedup
-from analysis.figures.quality import draw_final_model_quality
-from analysis.figures.speedup import describe_speedup_baselines, draw_speedup
+from analysis.figures.scaling.efficiency import draw_parallel_efficiency
+from analysis.figures.scaling.laws import draw_scaling_laws
+from analysis.figures.scaling.predicted_speedup import draw_predicted_speedup
+from analysis.figures.scaling.speedup import describe_speedup_baselines, draw_speedup
 from analysis.figures.step_breakdown import HIDDEN_PART, WAITING_DEFINITION, draw_step_breakdown
+from analysis.figures.sweeps.conditions import draw_sample_time_by_sweep
+from analysis.figures.sweeps.quality import draw_final_model_quality
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder

@@ -10,6 +10,7 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
 from analysis.metrics.speedup import speedup_curves
+from analysis.metrics.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
@@ -83,7 +84,18 @@ def at_uplink(strategy: str, uplink: str, share: float | None, workers: int = 4,
     return repeats(strategy, workers, [1.0], condition, labels=labels, compute_utilisation=utilisation)
 
 
+def over_links(strategy: str, seconds: list[float]) -> list[Group]:
+    """Groups of trials of a strategy over two links and two delays, with the same times."""
+    return [
+        repeats(strategy, 4, seconds, f"{link}, {delay}", labels={"link": link, "delay": delay, "workers": 4})
+        for link in ("10mbit", "1gbit")
+        for delay in ("1ms", "10ms")
+    ]
+
+
+SWITCHED = StrategySwitchResult("switched", None, None, 0, before_strategy="ring", after_strategy="asp")
 CLEAR, SLOWER, CROSSING = [1.0, 1.2, 0.9, 1.1, 1.0], [2.0, 2.5, 1.9, 2.1, 2.2], [1.1, 1.0, 1.2, 0.9, 1.1]
+FAR = [5.0, 6.0, 4.8, 5.2, 5.1]
 LOW, HIGH, MIXED = [0.37, 0.38, 0.36], [0.84, 0.85, 0.84], [0.30, 0.90, 0.86]
 PHASES = {"compute": 0.1, "exchange": 0.1, "wait": 0.0, "update": 0.0}
 SLOW_PHASES = {"phase_seconds": PHASES | {"exchange": 0.4}}
@@ -309,6 +321,42 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
         [
             [repeats("ring", n, [8 / n], step_seconds={"p50": 0.1 + 0.005 * (n == 4)}) for n in (2, 4)]
             + [repeats("ps", n, [9 / n], step_seconds={"p50": 0.1}) for n in (2, 4)],
+        ],
+    ),
+    "a switching strategy is sooner than both of its strategies": (
+        "switch reaches accuracy ≥ 0.95 sooner than each of its two strategies alone",
+        [reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, SLOWER), reaching("asp", 4, SLOWER)],
+        [
+            [reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, SLOWER), reaching("asp", 4, CROSSING)],
+            [reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, CROSSING), reaching("asp", 4, SLOWER)],
+            [reaching("switch", 4, SLOWER, switch=SWITCHED), reaching("ring", 4, FAR), reaching("asp", 4, CLEAR)],
+            [reaching("switch", 4, [1.0], switch=SWITCHED), reaching("ring", 4, [2.0]), reaching("asp", 4, [2.0])],
+            [repeats("switch", 4, CLEAR, switch=SWITCHED), repeats("ring", 4, SLOWER), repeats("asp", 4, SLOWER)],
+            [reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, SLOWER)],  # asp did not run
+            [reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, SLOWER), reaching("asp", 8, SLOWER)],
+            [  # five missed targets are too few for the signed-rank test
+                *(reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, SLOWER)),
+                reaching("asp", 4, [None] * 5),
+            ],
+        ],
+    ),
+    "the strategy after a switch alone is sooner": (
+        "asp alone reaches accuracy ≥ 0.95 sooner: 2.",
+        [reaching("switch", 4, SLOWER, switch=SWITCHED), reaching("ring", 4, FAR), reaching("asp", 4, CLEAR)],
+        [
+            [reaching("switch", 4, CROSSING, switch=SWITCHED), reaching("ring", 4, FAR), reaching("asp", 4, CLEAR)],
+            [reaching("switch", 4, CLEAR, switch=SWITCHED), reaching("ring", 4, FAR), reaching("asp", 4, SLOWER)],
+            [reaching("switch", 4, [2.0], switch=SWITCHED), reaching("ring", 4, [4.0]), reaching("asp", 4, [1.0])],
+            [repeats("switch", 4, SLOWER, switch=SWITCHED), repeats("ring", 4, FAR), repeats("asp", 4, CLEAR)],
+            [reaching("switch", 4, SLOWER, switch=SWITCHED), reaching("ring", 4, FAR), reaching("asp", 8, CLEAR)],
+        ],
+    ),
+    "a strategy is fastest over two swept keys": (
+        "over link and delay, ring trains fastest in 4 of 4 cells",
+        [*over_links("ring", CLEAR), *over_links("ps", SLOWER)],
+        [
+            [*over_links("ring", CLEAR), *over_links("ps", CROSSING)],
+            [*over_links("ring", [1.0]), *over_links("ps", [2.0])],
         ],
     ),
     "each trial ran once": (

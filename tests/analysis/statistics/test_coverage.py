@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis import laws
-from analysis.figures.laws import REPORTED_QUANTITIES
+from analysis.figures.scaling.laws import REPORTED_QUANTITIES
 from analysis.laws.base import SeriesColumns
 from analysis.mlperf.series import ScalingPoint, ScalingSeries
 from analysis.statistics.centre import olympic_mean

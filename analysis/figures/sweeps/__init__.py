@@ -1,0 +1,1 @@
+"""Figures of strategies over swept scenario values: training time, and quality of the trained model."""

@@ -1,0 +1,232 @@
+"""Map of the fastest strategy over two swept keys, with one cell for each combination of their values.
+
+A cell makes a claim only if a paired test separates its two fastest strategies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analysis.metrics.comparisons.strategy_comparison import (
+    FasterAnswer,
+    StrategyTimeGap,
+    compare_group_pairs,
+    find_group_time_gap,
+)
+from analysis.reading.plan_view import SweptValue, describe_swept_values, swept_values_of_labels
+from analysis.report.wording import join_names
+from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TimeMetric, TrialGroup, TrialResult
+from analysis.statistics.centre import median_of_maybe_infinite
+
+MAP_AXES = 2
+WORKERS_LABEL = "workers"
+
+
+@dataclass(frozen=True)
+class StrategyMapCell:
+    """Two fastest strategies under one combination of two swept values, and whether a test separates them."""
+
+    x: SweptValue
+    y: SweptValue
+    time_metric: TimeMetric
+    winner: TrialGroup | None = None  # with the least median time; None: the cell has no result
+    runner_up: TrialGroup | None = None
+    time_gap: StrategyTimeGap | None = None  # paired by seed; None: not measured
+    reason: str = ""  # why the cell has no result, or which strategies are missing in its comparison
+
+    @property
+    def answer(self) -> FasterAnswer:
+        """Answer to whether the winner is faster than the runner-up.
+
+        It is "too close to call", too, where the median and the mean over the repeats order the two differently.
+        """
+        if self.winner is None or self.time_gap is None:
+            return FasterAnswer.NOT_MEASURED
+        if self.time_gap.time_metric != self.time_metric or self.time_gap.faster.name != self.winner.name:
+            return FasterAnswer.TOO_CLOSE
+        return self.time_gap.answer_is_faster(self.winner)
+
+    @property
+    def is_separated(self) -> bool:
+        """Whether the winner is significantly faster than the runner-up."""
+        return self.answer == FasterAnswer.YES
+
+    @property
+    def winner_time_s(self) -> float | None:
+        """Median time of the winner over its repeats; None without a result."""
+        return median_time_s(self.winner, self.time_metric) if self.winner else None
+
+    @property
+    def runner_up_time_s(self) -> float | None:
+        """Median time of the runner-up over its repeats; None without a runner-up, infinite if it missed the target."""
+        return median_time_s(self.runner_up, self.time_metric) if self.runner_up else None
+
+    @property
+    def has_runner_up_time(self) -> bool:
+        """Whether the runner-up has a finite median time: it did not miss the target."""
+        return self.runner_up_time_s is not None and bool(np.isfinite(self.runner_up_time_s))
+
+    @property
+    def ratio(self) -> float | None:
+        """Median time of the runner-up / median time of the winner; None if either is unknown or infinite."""
+        if not self.winner_time_s or self.runner_up_time_s is None or not self.has_runner_up_time:
+            return None
+        return self.runner_up_time_s / self.winner_time_s
+
+
+@dataclass(frozen=True)
+class StrategyMap:
+    """Fastest strategy for each combination of the values of two swept keys."""
+
+    x_key: str
+    y_key: str
+    x_values: tuple[SweptValue, ...]  # in the order of the scenario
+    y_values: tuple[SweptValue, ...]
+    time_metric: TimeMetric
+    target: str | None
+    cells: tuple[StrategyMapCell, ...]  # y by y, x by x
+
+    @property
+    def x_name(self) -> str:
+        """Name of the first swept key in texts: the last part of its path."""
+        return self.x_key.rpartition(".")[2]
+
+    @property
+    def y_name(self) -> str:
+        """Name of the second swept key in texts: the last part of its path."""
+        return self.y_key.rpartition(".")[2]
+
+    @cached_property
+    def separated_cell_counts(self) -> dict[str, int]:
+        """Number of cells in which a strategy is significantly the fastest, by strategy, the largest number first."""
+        winners = [cell.winner.strategy for cell in self.cells if cell.winner and cell.is_separated]
+        return {
+            name: winners.count(name) for name in sorted(set(winners), key=lambda name: (-winners.count(name), name))
+        }
+
+    @property
+    def finding(self) -> str:
+        """Sentence without full stop on the number of cells in which each strategy is the fastest."""
+        achievement = f"reaches {self.target} first" if self.time_metric == "time_to_target" else "trains fastest"
+        parts = [
+            f"{name} {achievement} in {count} of {len(self.cells)} cells" if index == 0 else f"{name} in {count}"
+            for index, (name, count) in enumerate(self.separated_cell_counts.items())
+        ]
+        texts = [join_names(parts), *self._unseparated_texts]
+        return f"over {self.x_name} and {self.y_name}, {'; '.join(filter(None, texts))}"
+
+    @property
+    def _unseparated_texts(self) -> list[str]:
+        with_result = [cell for cell in self.cells if cell.winner]
+        too_close = sum(cell.answer == FasterAnswer.TOO_CLOSE for cell in with_result)
+        unmeasured = sum(cell.answer == FasterAnswer.NOT_MEASURED for cell in with_result)
+        empty = len(self.cells) - len(with_result)
+        texts = {
+            "the two fastest strategies are too close to call": too_close,
+            "significance is not measured": unmeasured,
+            "there is no result": empty,
+        }
+        return [f"in {count} of {len(self.cells)} cells {text}" for text, count in texts.items() if count]
+
+
+def make_strategy_map(summary: RunSummary) -> StrategyMap | None:
+    """Return the map of a run that compares several strategies over exactly two swept keys.
+
+    Each key must have several values, and apply to all strategies. Return None for other runs, and if no trial
+    finished. The fastest strategy of a cell has the least median time: to the target if any strategy reached it, else
+    per sample. Each cell compares its two fastest strategies, paired by seed; p-values are adjusted for the number of
+    cells (Holm).
+    """
+    trials = [trial for trial in summary.trials if not trial.baseline]
+    keys = _find_map_keys(trials)
+    groups = [group for group in summary.trial_groups if not group.is_baseline]
+    if keys is None or not groups or len(summary.strategies) <= 1:
+        return None
+    metric = _choose_median_time_metric(groups)
+    x_values, y_values = (tuple(dict.fromkeys(trial.labels[key] for trial in trials)) for key in keys)
+    points = [dict(zip(keys, (x, y), strict=True)) for y in y_values for x in x_values]
+    ranked = [
+        _rank_by_median([group for group in groups if _lies_at(group.trials[0], point)], metric) for point in points
+    ]
+    gaps = compare_group_pairs((cell[0], cell[1]) for cell in ranked if _has_result(cell, metric) and len(cell) > 1)
+    cells = tuple(
+        _make_cell(summary, point, metric, cell_groups, gaps) for point, cell_groups in zip(points, ranked, strict=True)
+    )
+    return StrategyMap(*keys, x_values, y_values, metric, summary.target, cells)
+
+
+def median_time_s(group: TrialGroup, time_metric: TimeMetric) -> float:
+    """Return the median time of the trials of a group; infinite if half of the trials missed the target."""
+    return median_of_maybe_infinite(group.trial_times_s(time_metric))
+
+
+def _find_map_keys(trials: Sequence[TrialResult]) -> tuple[str, str] | None:
+    """Return the two swept keys of a run; None unless exactly two keys vary, and both in all strategies."""
+    keys = dict.fromkeys(key for trial in trials for key in trial.labels)
+    varying = [key for key in keys if len({trial.labels.get(key) for trial in trials}) > 1]
+    if len(varying) != MAP_AXES or not all(key in trial.labels for trial in trials for key in varying):
+        return None
+    return varying[0], varying[1]
+
+
+def _choose_median_time_metric(groups: Sequence[TrialGroup]) -> TimeMetric:
+    reached = any(np.isfinite(median_time_s(group, "time_to_target")) for group in groups)
+    return "time_to_target" if reached else "time_to_samples"
+
+
+def _lies_at(trial: TrialResult, swept_values: dict[str, SweptValue]) -> bool:
+    return swept_values.items() <= trial.labels.items()
+
+
+def _rank_by_median(groups: Sequence[TrialGroup], time_metric: TimeMetric) -> list[TrialGroup]:
+    return sorted(groups, key=lambda group: median_time_s(group, time_metric))
+
+
+def _has_result(ranked: Sequence[TrialGroup], time_metric: TimeMetric) -> bool:
+    return bool(ranked) and bool(np.isfinite(median_time_s(ranked[0], time_metric)))
+
+
+def _make_cell(
+    summary: RunSummary,
+    point: dict[str, SweptValue],
+    time_metric: TimeMetric,
+    ranked: Sequence[TrialGroup],
+    gaps: Sequence[StrategyTimeGap],
+) -> StrategyMapCell:
+    x, y = point.values()
+    reason = _explain_missing_result(summary, point, ranked, time_metric)
+    if not _has_result(ranked, time_metric):
+        return StrategyMapCell(x, y, time_metric, reason=reason)
+    winner, runner_up = ranked[0], next(iter(ranked[1:]), None)
+    gap = find_group_time_gap(winner, runner_up, gaps) if runner_up else None
+    return StrategyMapCell(x, y, time_metric, winner, runner_up, gap, reason)
+
+
+def _explain_missing_result(
+    summary: RunSummary, point: dict[str, SweptValue], ranked: Sequence[TrialGroup], time_metric: TimeMetric
+) -> str:
+    """Return why a cell, or a strategy in a cell, has no result; empty if all strategies have one."""
+    trials = [trial for trial in summary.trials if not trial.baseline and _lies_at(trial, point)]
+    if not trials:
+        return _explain_missing_trials(summary, point)
+    if not ranked:
+        return f"no trial finished: {trials[0].status_reason or trials[0].status}"
+    if not _has_result(ranked, time_metric):
+        return f"no strategy reached {summary.target} in most of its trials"
+    finished = {group.strategy for group in ranked}
+    missing = [name for name in summary.strategies if name not in finished]
+    return f"without {join_names(missing)}, of which no trial finished" if missing else ""
+
+
+def _explain_missing_trials(summary: RunSummary, point: dict[str, SweptValue]) -> str:
+    labels = summary.trials[-1].labels | point
+    condition = describe_swept_values(swept_values_of_labels(labels))
+    skipped = (
+        trial.reason
+        for trial in summary.skipped
+        if (trial.condition, trial.workers) == (condition, labels.get(WORKERS_LABEL))
+    )
+    return next(skipped, "not run")
