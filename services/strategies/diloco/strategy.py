@@ -117,8 +117,12 @@ class DiLoCo(SinglePhaseStrategy):
     def _find_fragment_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of several fragments with the period, the model, the collective and the optimiser."""
         if self.fragments > self.period:
-            why = f"{self.fragments} fragments cannot be exchanged in {self.period} steps, one after a step"
-            yield KeyConflict(("fragments",), f"{why}; use at most {self.period}, or a longer period")
+            why = (
+                f"at most one fragment is exchanged after each step, so {self.fragments} fragments need a period of at "
+                f"least {self.fragments} steps, not {self.period}"
+            )
+            remedy = f"use at most {self.period} fragments, or period: {self.fragments}"
+            yield KeyConflict(("fragments",), f"{why}; {remedy}")
         elif self.fragments > scenario_sizes.parameter_count:
             why = f"the model has {scenario_sizes.parameter_count} parameters, too few for {self.fragments} fragments"
             yield KeyConflict(("fragments",), f"{why}; use at most {scenario_sizes.parameter_count}")
