@@ -30,7 +30,7 @@ from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import BucketReduction, GradientBucket
-from services.strategies.partner_choice import PartnerChoice
+from services.strategies.partner_byte_bounds import PartnerByteBounds
 
 if TYPE_CHECKING:
     from services.strategies.switching.switch import TrainingPhaseSwitch
@@ -255,9 +255,7 @@ class ExchangePattern:
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
     balance: BatchBalance = UNIFORM_BALANCE  # division of a batch over the workers
     includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
-    partner_choice: PartnerChoice | None = (
-        None  # of exchanges with workers chosen during the run; None: all are planned
-    )
+    partner_byte_bounds: PartnerByteBounds | None = None  # if partners are chosen during the run; None: planned
 
     @property
     def has_compressor_state(self) -> bool:
