@@ -267,7 +267,7 @@ class ExchangePattern:
         return 1 + len(optimiser.init_state(np.zeros(1)).slots) if self.includes_optimiser_state else 1
 
 
-class StrategyStage(NamedTuple):
+class StrategyFormatStage(NamedTuple):
     """Consecutive steps of a training phase whose messages have equal sizes."""
 
     end_step: int  # first step after this stage
@@ -304,7 +304,7 @@ class SinglePhaseStrategy(Strategy):
         """
         return TransferSchedule()
 
-    def list_format_stages(self) -> tuple["StrategyStage", ...]:
+    def list_format_stages(self) -> tuple["StrategyFormatStage", ...]:
         """Return the stages of the first steps, in which messages have other sizes than in all later steps."""
         return ()
 
@@ -401,7 +401,7 @@ class WorkerAlgorithm(ABC):
         return None
 
     def begin_step(self, step: int, params: Vector, worker_state: WorkerState) -> WorkerState:  # noqa: ARG002 - most exchange after the compute
-        """Start the exchange that runs beside the compute of a step, and return the state with this exchange.
+        """Start the exchange that overlaps with the compute of a step, and return the state with this exchange.
 
         By default, start nothing, and return the state unchanged.
         """

@@ -36,7 +36,7 @@ class AdPsgd(SinglePhaseStrategy):
     change the parameters of a passive worker while it computes; their number is the staleness of its gradient.
     Averaging does not change the mean of all workers' parameters. Evaluations use the parameters of worker 0; the
     result of the run is the mean over all workers. We differ from the paper: an average begins when the gradient is
-    computed, not beside its computation.
+    computed, not during its computation.
     """
 
     kind: Literal["ad_psgd"] = "ad_psgd"

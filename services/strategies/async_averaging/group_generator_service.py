@@ -1,4 +1,4 @@
-"""Service that forms groups of ready workers; it runs on worker 0, beside the training of this worker."""
+"""Service that forms groups of ready workers; it runs on worker 0, which trains at the same time."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

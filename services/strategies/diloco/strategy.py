@@ -1,4 +1,4 @@
-"""DiLoCo strategy, also with fragments and with exchanges that run beside the compute (Streaming DiLoCo).
+"""DiLoCo strategy, also with fragments and with exchanges that overlap with the compute (Streaming DiLoCo).
 
 A. Douillard et al., "DiLoCo: Distributed low-communication training of language models", arXiv:2311.08105, 2023.
 A. Douillard et al., "Streaming DiLoCo with overlapping communication: Towards a distributed free lunch",
@@ -44,7 +44,7 @@ class DiLoCo(SinglePhaseStrategy):
     With `fragments` P, the vector has P ranges that are exchanged in turn, one every `period`/P steps. If P does not
     divide the period, the steps from one exchange to the next differ by one at most.
 
-    With `overlap_steps` τ, an exchange runs beside the compute of τ steps, and then its result is merged into the
+    With `overlap_steps` τ, an exchange overlaps with the compute of τ steps, and then its result is merged into the
     worker's parameters. A fraction of a step is the end of the first of these steps: with 2/3, the exchange begins when
     a step has done a third of its compute, which is the start of its backward pass, and is merged after this step. It
     exchanges the parameters from before this step.
