@@ -15,7 +15,7 @@ from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 from services.strategies import AnyStrategy, Strategy
 from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.partner_choice import ByteRange
+from services.strategies.partner_byte_bounds import ByteRange
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
@@ -28,7 +28,7 @@ def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
-def comparable_bytes(trial: TrialLogTables) -> tuple[dict[str, int], dict[str, int]]:
+def sent_and_expected_bytes(trial: TrialLogTables) -> tuple[dict[str, int], dict[str, int]]:
     """Return the payload bytes that each node sent and should have sent, as far as the plan predicts them.
 
     Of a user's command, these are the collectives of the dry run, in steps in steady state. The start of a script, its
@@ -87,12 +87,13 @@ def bound_bytes_sent(trial: TrialLogTables, expected: Mapping[str, int]) -> dict
     if not plan.chooses_partners:
         return {node: ByteRange(count, count) for node, count in expected.items()}
     phase = TypeAdapter[Strategy](AnyStrategy).validate_python(plan.strategy).training_phases().first
-    choice, counts = phase.describe_worker_exchange().partner_choice, trial.steps.groupby("node", observed=True).size()
+    byte_bounds = phase.describe_worker_exchange().partner_byte_bounds
+    counts = trial.steps.groupby("node", observed=True).size()
     names = [node.name for node in plan.nodes if node.role == "worker"]
-    if choice is None:
+    if byte_bounds is None:
         raise ValueError(f"strategy {plan.strategy['kind']} chooses no partners, but the plan says so")
     steps, entry_bytes = [int(counts.get(name, 0)) for name in names], plan.vector_bytes / plan.parameters
-    ranges = choice.bound_sent_bytes(steps, plan.seed, plan.parameters, entry_bytes)
+    ranges = byte_bounds.bound_sent_bytes(steps, plan.seed, plan.parameters, entry_bytes)
     return dict(zip(names, ranges, strict=True))
 
 

@@ -149,7 +149,8 @@ def make_strategy_map(summary: RunSummary) -> StrategyMap | None:
     x_values, y_values = (tuple(dict.fromkeys(trial.labels[key] for trial in trials)) for key in keys)
     points = [dict(zip(keys, (x, y), strict=True)) for y in y_values for x in x_values]
     ranked = [
-        _rank_by_median([group for group in groups if _lies_at(group.trials[0], point)], metric) for point in points
+        _rank_by_median([group for group in groups if _has_swept_values(group.trials[0], point)], metric)
+        for point in points
     ]
     gaps = compare_group_pairs((cell[0], cell[1]) for cell in ranked if _has_result(cell, metric) and len(cell) > 1)
     cells = tuple(
@@ -177,7 +178,7 @@ def _choose_median_time_metric(groups: Sequence[TrialGroup]) -> TimeMetric:
     return "time_to_target" if reached else "time_to_samples"
 
 
-def _lies_at(trial: TrialResult, swept_values: dict[str, SweptValue]) -> bool:
+def _has_swept_values(trial: TrialResult, swept_values: dict[str, SweptValue]) -> bool:
     return swept_values.items() <= trial.labels.items()
 
 
@@ -209,7 +210,7 @@ def _explain_missing_result(
     summary: RunSummary, point: dict[str, SweptValue], ranked: Sequence[TrialGroup], time_metric: TimeMetric
 ) -> str:
     """Return why a cell, or a strategy in a cell, has no result; empty if all strategies have one."""
-    trials = [trial for trial in summary.trials if not trial.baseline and _lies_at(trial, point)]
+    trials = [trial for trial in summary.trials if not trial.baseline and _has_swept_values(trial, point)]
     if not trials:
         return _explain_missing_trials(summary, point)
     if not ranked:

@@ -20,7 +20,7 @@ INTRODUCTION = f"""# Strategy `auto` against the best fixed strategy
   strategy (`benchmarks/auto/cases.py`).
 - **Chosen**: mean step of a trial with `kind: auto` and its default keys, of {STEPS_BY_GUARD["exact"]} steps, or of
   {STEPS_BY_GUARD["lossy"]} with `lossy`. Probes run before the trial and are not part of it.
-- **Best**: least mean step of the same trial under each candidate that the guard permits, declared as a fixed strategy.
+- **Best**: least mean step of the same trial under each candidate of the default list, declared as a fixed strategy.
 - **Ratio**: chosen / best. **By prediction**: the same ratio for the candidate with the least predicted step, which
   would be chosen without probes.
 - All candidates are compared by the time of a step, also with `lossy`: samples to a target are not measured here."""
@@ -74,7 +74,7 @@ def describe_outcome(measured: Sequence[MeasuredCase]) -> Outcome:
         )
         flags.append(close >= LEAST_CLOSE_SHARE * len(ratios) and max(ratios) <= LARGEST_RATIO)
     gate = f"at most {CLOSE_RATIO} in {LEAST_CLOSE_SHARE:.0%} of the cases, at most {LARGEST_RATIO} in all"
-    lines.append(f"- gate for the choice with probes ({gate}): {'met' if flags[0] else 'missed'}")
+    lines.append(f"- limit for the choice with probes ({gate}): {'met' if flags[0] else 'missed'}")
     return Outcome(tuple(lines), flags[0])
 
 

@@ -42,7 +42,7 @@ def all_trial_rows() -> Iterator[TrialRow]:
 def _closed_form_rows() -> Iterator[TrialRow]:
     for workers, size in ((2, MIB), (2, 4 * MIB), (4, MIB), (4, 4 * MIB)):
         scenario = _scenario(f"all_reduce.py {size} 12", workers, {"uplink": "100mbit", "downlink": "100mbit"}, GLOO)
-        description = f"all-reduce of {size // MIB} MiB by gloo, {workers} ranks, 100 Mbit/s, over its closed form"
+        description = f"all-reduce of {size // MIB} MiB by gloo, {workers} ranks, 100 Mbit/s: time / closed form"
         yield TrialRow(
             group="closed-form",
             description=description,
@@ -59,7 +59,7 @@ def _pacing_rows() -> Iterator[TrialRow]:
         ("communication-bound", "50mbit", "perceptron.py 640 20 25", "10/s", 1.08),
     ):
         worker = {"uplink": rate, "downlink": rate, "throughput": step}
-        description = f"paced step, {name}: 4 ranks, {rate}, over its prediction"
+        description = f"paced step, {name}: 4 ranks, {rate}: time / prediction"
         yield TrialRow(
             group="pacing",
             description=description,
@@ -77,7 +77,7 @@ def _dilation_row() -> TrialRow:
     )
     return TrialRow(
         group="dilation",
-        description="step at dilation 4 over dilation 2",
+        description="step at dilation 4 / step at dilation 2",
         scenarios=scenarios,
         value=_second_step_over_first,
         at_most=1.03,
@@ -110,8 +110,7 @@ def _process_group_row(
         for strategy in (GLOO, ensayo)
     )
     description = (
-        f"all-reduce of {size // MIB} MiB, {workers} ranks, {link_text}: time of gloo over time of Ensayo's "
-        f"{collective}"
+        f"all-reduce of {size // MIB} MiB, {workers} ranks, {link_text}: time of gloo / time of Ensayo's {collective}"
     )
     return TrialRow(
         group="process-group",

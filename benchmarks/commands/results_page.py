@@ -44,6 +44,8 @@ def format_row(result: RowResult) -> tuple[str, ...]:
     mark = "" if result.meets_limit else " (not met)"
     values = "–"
     if result.values:
-        values = f"{median(result.values):.3f} ({min(result.values):.3f} to {max(result.values):.3f})"
+        values = f"{median(result.values):.3f}"
+    if len(result.values) > 1:
+        values += f" ({min(result.values):.3f} to {max(result.values):.3f})"
     defects = "; ".join(f"{count} × {reason}" for reason, count in Counter(result.defects).items())
     return (row.description, values, limit + mark, str(len(result.values)), defects)

@@ -34,13 +34,13 @@ INTRODUCTION = f"""# Bandwidth for {AIMED_UTILISATION:.0%} compute utilisation
 
 How much bandwidth between two workers is enough for a compute utilisation of {AIMED_UTILISATION:.0%}? This page has
 the values of table 4 of A. Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv:2501.18512, 2025,
-beside those of the scenario `diloco-bandwidth` in virtual time. Both sides are simulated: the paper describes its
+and those of the scenario `diloco-bandwidth` in virtual time. Both sides are simulated: the paper describes its
 simulator, and here the nodes, collectives and links of Ensayo run in virtual time. `make bench-diloco-bandwidth`
 computes this page; it needs no GPU and no container."""
 ORIGINS = """\
-No number is fitted to the published bandwidths. What the paper does not state is marked as chosen. One choice was made
-with the published bandwidths in view: beside which compute an overlapped exchange runs
-([reason](#where-differences-come-from))."""
+Values that the paper does not state are marked as chosen. One choice was made with knowledge of the published
+bandwidths (with which compute an overlapped exchange overlaps, [reason](#where-differences-come-from)); no other value
+depends on them."""
 RULES = """\
 - **Gbit/s**: payload, as in the paper. Links of Ensayo count whole Ethernet frames, so the declared uplink is
   1514 / 1448 of it.
@@ -53,9 +53,9 @@ REMAINDERS = """\
   them. A rate that is slightly too low counts as the next one.
 - **Data-parallel.** The gradient of a layer is sent when the backward pass has computed the layer, in buckets of one
   layer. So nothing is sent during the first layer of the backward pass, and the last bucket follows the compute.
-- **DiLoCo.** The paper states that outer gradients are reduced beside the backward pass, too. Here, an exchange begins
-  with the backward pass of the next step (`overlap_steps: 0.667`), and all its bytes may be sent beside this pass. In
-  the paper's simulator, they may depend on layers in another way.
+- **DiLoCo.** The paper states that the reduction of outer gradients overlaps with the backward pass, too. Here, an
+  exchange begins with the backward pass of the next step (`overlap_steps: 0.667`), and all its bytes may be sent during
+  this pass. In the paper's simulator, they may depend on layers in another way.
 - **Four bits.** `fp4` sends 4 bytes of scale for every 1,024 entries, which the paper does not describe: 0.8% more."""
 
 
@@ -91,8 +91,9 @@ def _outcome_lines(rows: Sequence[FoundBandwidth]) -> Iterator[str]:
     near, equal = [row for row in rows if row.meets_aim], [row for row in rows if not row.error_steps]
     below = [row for row in rows if row.error_steps < 0]
     yield (
-        f"- **Bandwidth**: {len(near)} of {len(rows)} cells are at most one step of the grid ({GRID_RATIO - 1:.0%}) "
-        f"away from the published value. {len(equal)} of all are on it, {len(below)} below it."
+        f"- **Bandwidth**: {len(near)} of {len(rows)} cells are at most one step of the grid away from the published "
+        f"rate (one step is {GRID_RATIO - 1:.0%}; published rates are rounded). The rate found here is equal in "
+        f"{len(equal)} cells, higher in {len(rows) - len(equal) - len(below)}, and lower in {len(below)}."
     )
     for row in rows:
         if not row.meets_aim:
@@ -129,8 +130,8 @@ def _origin_lines() -> Iterator[str]:
         ),
         (models, "paper; fragments of three layers"),
         ("vectors in bf16, with 4 bits in E3M0", "paper"),
-        ("the exchange runs beside the backward pass, two thirds of the compute of a step", "paper"),
-        ("with overlap, an exchange also runs beside the whole next step", "chosen; τ = 1 in the paper"),
+        ("the exchange overlaps with the backward pass, two thirds of the compute of a step", "paper"),
+        ("with overlap, an exchange also overlaps with the whole next step", "chosen; τ = 1 in the paper"),
         ("all layers are equal; links have no delay; a ring, which sends each vector once per direction", "chosen"),
         ("scales of `fp4`: one for 1,024 entries", "chosen"),
     )
@@ -143,17 +144,17 @@ def _difference_lines() -> Iterator[str]:
         [f"{format_percentage(perfectly_overlapped_share(model), 1)} ({model.name})" for model in MODELS]
     )
     yield (
-        "- **Data-parallel at the published rates.** If the whole exchange ran beside the backward pass, the "
-        f"utilisation would be {shares}. So the paper's simulator differs in a fact that does not enter here, for "
-        "example in the exact numbers of parameters."
+        "- **Data-parallel at the published rates.** If the whole exchange overlapped with the backward pass, "
+        f"the utilisation would be {shares}. So even then, some models would not reach the aim. The cause is not "
+        "known; other numbers of parameters are one possibility."
     )
     rates = join_names(
         [f"{format_number(needed_gbps_beside_one_step(model))} Gbit/s ({model.name})" for model in MODELS]
     )
     yield (
-        "- **Overlap.** An overlapped exchange runs beside the backward pass, as with the other methods, and beside "
-        f"the whole next step. Beside one step alone, {rates} would be needed by the closed form, which is farther "
-        "away from the published values."
+        "- **Overlap.** An overlapped exchange overlaps with the backward pass, as with the other methods, and with "
+        f"the whole next step. With one step alone, {rates} would be needed by the closed form, which is farther away "
+        "from the published values."
     )
 
 

@@ -38,8 +38,8 @@ def _bound_rows(engine: str) -> Iterator[TrialRow]:
     for size, layers in LAYERS_OF_BUCKETS.items():
         yield TrialRow(
             group="bound",
-            description=f"step with buckets of {size} ({layers} of {HIDDEN_LAYERS} layers) over "
-            "t_f + max(t_b, T) + T(last bucket)",
+            description=f"step with buckets of {size} ({layers} of {HIDDEN_LAYERS} layers) / "
+            "(t_f + max(t_b, T) + T(last bucket))",
             engine=engine,
             scenarios=(_perceptron_scenario(size),),
             value=_step_over_bound,
@@ -50,7 +50,7 @@ def _bound_rows(engine: str) -> Iterator[TrialRow]:
 def _priority_row(engine: str) -> TrialRow:
     return TrialRow(
         group="priority",
-        description="scenario `priority`: step by priority over step with buckets of the same size",
+        description="scenario `priority`: step with priority / step with buckets of the same size",
         engine=engine,
         scenarios=(_priority_scenario("buckets"), _priority_scenario("priority")),
         value=_second_step_over_first,
@@ -63,7 +63,7 @@ def ddp_row() -> TrialRow:
     size = BUCKET_SIZE_BESIDE_DDP
     return TrialRow(
         group="ddp",
-        description=f"step with buckets of {size} over step of PyTorch DDP (gloo), same model, batch and links",
+        description=f"step with buckets of {size} / step of PyTorch DDP (gloo), same model, batch and links",
         engine=CONTAINER_ENGINE,
         scenarios=(_ddp_scenario(size), _perceptron_scenario(size, dilation=DDP_DILATION)),
         value=_second_step_over_first,

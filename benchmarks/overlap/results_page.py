@@ -18,8 +18,8 @@ from benchmarks.overlap.cases import (
 )
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "overlap.md"
-HEADER = ("measurement", "engine", "median (range)", "limit", "rounds", "defects")
-NOT_MEASURED = "not measured"
+HEADER = ("measurement", "engine", "median (range)", "limit", "rounds", "status", "defects")
+MEASURED, NOT_MEASURED = "measured", "not measured"
 
 
 def format_table(results: Sequence[RowResult]) -> str:
@@ -55,7 +55,7 @@ def _rules() -> str:
 {WORKER["uplink"]} takes as long as the backward pass.
 - **Bound.** t_f and t_b are the times of the forward and the backward pass, T is that of an exchange of the whole \
 gradient after the backward pass, by the closed form. At best, T is hidden behind t_b except for the last bucket. With \
-layers of unequal size, a step can take longer: the first bucket is ready later.
+layers of unequal size, a step can take longer than this bound: the first bucket is ready later.
 - **PyTorch DDP.** Both sides have the same model, batch, size of buckets, link rates and compute time of a step, and \
 a dilation of {DDP_DILATION}. When a bucket of DDP is ready within this time follows from a dry run on the host; for \
 Ensayo it follows from the operations of each layer. DDP's compute time contains the update. DDP exchanges several \
@@ -66,10 +66,10 @@ which a trial is degraded, invalid or failed."""
 
 
 def _row_cells(result: RowResult) -> tuple[str, ...]:
-    description, *others = format_row(result)
-    return (description, result.row.engine, *others)
+    description, *others, defects = format_row(result)
+    return (description, result.row.engine, *others, MEASURED, defects)
 
 
 def _missing_rows(engine: str) -> Iterator[tuple[str, ...]]:
     rows: Iterable[str] = (row.description for row in all_rows(engine)) if engine else ()
-    return ((description, engine, "–", "–", "0", NOT_MEASURED) for description in rows)
+    return ((description, engine, "–", "–", "0", NOT_MEASURED, "") for description in rows)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from compose.commands.dry_run import STEPS, TIMEOUT_S
-from compose.commands.packages import explain_packages_outside
+from compose.commands.packages import explain_packages_missing_in_containers
 from compose.commands.unreadable_files import explain_unreadable_file
 from compose.engines.containers.node_image.packages import check_host_pythons
 from services.commands.missing_module import advise_on_missing_module
@@ -36,7 +36,7 @@ def _check_engine(plan: CommandPlan) -> None:
         )
     if plan.engine == "docker":
         check_host_pythons([plan])
-        if reason := explain_packages_outside(plan.workload):
+        if reason := explain_packages_missing_in_containers(plan.workload):
             raise UserError(f"trial {plan.trial}: workload.requires: {reason}")
         if reason := explain_unreadable_file(plan.workload):
             raise UserError(f"trial {plan.trial}: workload.folder: {reason}")

@@ -25,7 +25,7 @@ def explain_missing_packages(plan: Plan) -> str | None:
     )
 
 
-def explain_packages_outside(workload: CommandWorkload) -> str:
+def explain_packages_missing_in_containers(workload: CommandWorkload) -> str:
     """Return which required package containers can't import, although the interpreter finds it, and the remedy.
 
     The result is empty if there is none. Containers see only the folders of the interpreter's installed packages, not

@@ -41,6 +41,22 @@ def find_allowed_keys(scenario_document: Any, key_path: KeyPath) -> list[str]:
     return [key for key, schema in properties.items() if not schema.get("readOnly")]
 
 
+def find_kind_without_key(scenario_document: Any, key_path: KeyPath) -> str:
+    """Return the kind of the component at `key_path` without its last key, if only other kinds have this key.
+
+    The result is empty if no kind has the key, or if the component names no kind.
+    """
+    section_path, key = key_path[:-1], key_path[-1]
+    section = reduce(getitem, section_path, scenario_document)
+    kind = section.get("kind", "") if isinstance(section, dict) else ""
+    other_kinds = [other for other in allowed_component_kinds(scenario_document, section_path) if other != kind]
+    documents = ({**section, "kind": other} for other in other_kinds) if kind else ()
+    schema = _schema_at_key_path(scenario_schema(), scenario_document, section_path)
+    sections = (_resolve_schema_references(schema, document) for document in documents)
+    properties = (section_schema.get("properties", {}).get(key, {"readOnly": True}) for section_schema in sections)
+    return kind if any(not each.get("readOnly") for each in properties) else ""
+
+
 def allowed_component_kinds(scenario_document: Any, key_path: KeyPath) -> list[str]:
     """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document.
 

@@ -16,11 +16,16 @@ from compose.scenario_files.json_schema import (
     describe_allowed_number,
     find_allowed_keys,
     find_key_description,
+    find_kind_without_key,
 )
 from services.schema.conflicts import KeyConflict, KeyPath, ScenarioKeyConflictError
 
 MISSING_KIND_TEMPLATE = (
     "needs a kind, for example {{kind: {it.first_allowed_kind}}}; supported kinds are {it.allowed_kinds_text}"
+)
+
+KEY_OF_OTHER_KIND_TEMPLATE = (
+    "{it.kind_without_key} does not support {it.key}; remove it; allowed keys are {it.sibling_keys}"
 )
 
 # Type of a pydantic error -> message. For all other types, the message of pydantic is clear.
@@ -104,6 +109,8 @@ class InvalidScenarioValue:
         template = MESSAGE_TEMPLATES.get(self.error_type)
         if self.allowed_kinds_text and self.error_type == "dict_type":
             template = MISSING_KIND_TEMPLATE
+        if self.error_type == "extra_forbidden" and self.kind_without_key:
+            template = KEY_OF_OTHER_KIND_TEMPLATE
         if template:
             return template.format(it=self)
         if allowed_number := describe_allowed_number(self.data, self.path):
@@ -181,6 +188,19 @@ class InvalidScenarioValue:
     def sibling_keys(self) -> str:
         """Keys allowed in the section of the wrong key, separated by commas."""
         return ", ".join(find_allowed_keys(self.data, self.path[:-1]))
+
+    @property
+    def key(self) -> str:
+        """The wrong key, without the sections that contain it."""
+        return str(self.path[-1])
+
+    @property
+    def kind_without_key(self) -> str:
+        """Kind of the component that does not support the key, while other kinds of the same component do.
+
+        It is empty for a key that no kind supports.
+        """
+        return find_kind_without_key(self.data, self.path)
 
     @property
     def allowed_kinds_text(self) -> str:

@@ -13,7 +13,7 @@ large_arrays_only  another compressor, for the large arrays of the model only
 
 `encoding` has the steps that several compressors share. `AnyCompressor` is the registry: a scenario may name each
 member of this union by its `kind`. `without_residual` lists the members that error feedback may wrap.
-`local_momentum` and `whole_numbers` are no members: other compressors and sums use them.
+`local_momentum` and `int16_levels` are no members: other compressors and sums use them.
 """
 
 from typing import Annotated, Any, TypeAlias

@@ -31,7 +31,6 @@ ArrayShape: TypeAlias = tuple[int, ...]
 # lossy      errors are smaller than the vector and have a mean of zero, or the next vectors correct them
 # unguarded  none of these
 SumQuality: TypeAlias = Literal["exact", "rounded", "lossy", "unguarded"]
-SHARED_SCALE_REASON = "quantises the sum of all workers in strategy all_reduce, not single vectors"
 
 
 class CompressorSeed(NamedTuple):

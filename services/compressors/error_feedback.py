@@ -5,7 +5,6 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from services.compressors.base import (
-    SHARED_SCALE_REASON,
     Aggregation,
     ArrayFormat,
     CompressedPayload,
@@ -48,7 +47,8 @@ class ErrorFeedback(Compressor):
         if reason := self.inner.explain_growing_residual():
             raise ValueError(reason)
         if self.inner.aggregation == "shared_scale":
-            raise ValueError(f"{self.inner.kind} with scale: shared {SHARED_SCALE_REASON}; write scale: local")
+            why = f"{self.inner.kind} with scale: shared is not supported inside {self.kind}"
+            raise ValueError(f"{why}; write scale: local, or use it without {self.kind}")
         return self
 
     @property

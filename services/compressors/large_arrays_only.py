@@ -7,7 +7,6 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from services.compressors.base import (
-    SHARED_SCALE_REASON,
     Aggregation,
     ArrayFormat,
     ArrayShape,
@@ -72,11 +71,12 @@ class LargeArraysOnly(Compressor):
     def _reject_partial_sums(self) -> Self:
         if self.inner.aggregation == "partial_sums":
             raise ValueError(
-                f"{self.inner.kind} encodes pieces of sums, which do not end where arrays of the model end; use "
-                f"{self.inner.kind} without large_arrays_only, or another compressor, such as int8"
+                f"{self.inner.kind} compresses chunks of the vector, which do not end where arrays of the model end; "
+                f"use {self.inner.kind} without large_arrays_only, or another compressor, such as int8"
             )
         if self.inner.aggregation == "shared_scale":
-            raise ValueError(f"{self.inner.kind} with scale: shared {SHARED_SCALE_REASON}; write scale: local")
+            why = f"{self.inner.kind} with scale: shared is not supported inside {self.kind}"
+            raise ValueError(f"{why}; write scale: local, or use it without {self.kind}")
         return self
 
     @property
@@ -118,8 +118,8 @@ class LargeArraysOnly(Compressor):
         largest = max(map(prod, array_shapes), default=self.min_entries)
         if largest < self.min_entries:
             return (
-                f"no array of this model has min_entries ({self.min_entries:,}) entries, so nothing would be "
-                f"compressed; use at most {largest:,}"
+                f"every array of this model has fewer than min_entries ({self.min_entries:,}) entries, so nothing "
+                f"would be compressed; use at most {largest:,}"
             )
         return None
 

@@ -61,7 +61,7 @@ def plan_collective(
     if call.operation not in ("all_reduce", "reduce_scatter"):
         return None
     if runs_on_gloo:
-        return CollectiveTransfers(ranks, Ring().plan_transfers(ranks), *entries_of(call))
+        return CollectiveTransfers(ranks, Ring().plan_transfers(ranks), *entries_and_dtype_of(call))
     return _plan_sum(call, strategy)
 
 
@@ -72,7 +72,7 @@ def _plan_broadcast(call: CollectiveCall, root_rank: int, *, runs_on_gloo: bool)
 
 def _plan_sum(call: CollectiveCall, strategy: CommandStrategy) -> CollectiveTransfers:
     """Return the transfers of a sum with the collectives of Ensayo: gloo does what the declared collective can't do."""
-    ranks, (entries, dtype) = call.group_size, entries_of(call)
+    ranks, (entries, dtype) = call.group_size, entries_and_dtype_of(call)
     compressor = compressor_of_type(strategy.compress, call.dtype)
     if call.operation == "reduce_scatter":
         schedule = plan_ring_reduce_scatter((entries // ranks,) * ranks)
@@ -82,7 +82,7 @@ def _plan_sum(call: CollectiveCall, strategy: CommandStrategy) -> CollectiveTran
     return CollectiveTransfers(ranks, strategy.collective.plan_transfers(ranks), entries, dtype, compressor)
 
 
-def entries_of(call: CollectiveCall) -> tuple[int, str]:
+def entries_and_dtype_of(call: CollectiveCall) -> tuple[int, str]:
     """Return the number of entries of the tensor of a call, and a type of NumPy with as many bytes."""
     entry_bytes = ENTRY_BYTES.get(call.dtype, 1)
     return call.bytes // entry_bytes, call.dtype if call.dtype in FLOAT_TYPES else f"uint{8 * entry_bytes}"

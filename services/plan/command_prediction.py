@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from services.plan.command_collectives import CollectiveTransfers, entries_of, plan_collective
+from services.plan.command_collectives import CollectiveTransfers, entries_and_dtype_of, plan_collective
 from services.scenario.step_profile import CollectiveCall, StepProfile
 from services.strategies import CommandStrategy
 from services.strategies.all_reduce import AllReduce
@@ -117,7 +117,7 @@ def _collective_s(call: CollectiveCall, strategy: CommandStrategy, cost_model: C
 
 
 def _all_reduce_s(call: CollectiveCall, all_reduce: AllReduce, cost_model: CostModel) -> float:
-    entries, dtype = entries_of(call)
+    entries, dtype = entries_and_dtype_of(call)
     model = cost_model.model_copy(update={"entries": max(1, entries), "dtype": dtype})
     return all_reduce.predict_step_time(model).exchange_s
 

@@ -229,7 +229,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "exchange_period": traits.exchange_period,
         "exchanges_per_period": traits.exchanges_per_period,
         "sums_per_exchange": traits.sums_per_exchange,
-        "chooses_partners": traits.partner_choice is not None,
+        "chooses_partners": traits.partner_byte_bounds is not None,
         "bytes_per_step": _sent_bytes_by_node(sent, strategy_phases.server_count, cost_model.payload_scale),
         "reply_bytes_per_step": _reply_bytes_by_worker(sent, cost_model.payload_scale),
         "evaluation_bytes": _evaluation_bytes_by_worker(first, cost_model),

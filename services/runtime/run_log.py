@@ -21,7 +21,7 @@ STEP_COLUMNS = (
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness", "forward_s", "backward_s", "hidden_s"),
     "early_s",
 )
-# Of `node_buckets`: a row per part of a gradient bucket that a worker exchanges beside its compute.
+# Of `node_buckets`: a row per part of a gradient bucket whose exchange overlaps with the compute of a worker.
 BUCKET_COLUMNS = ("step", "bucket", "part", "begin_s", "end_s", "bytes_sent")
 UPDATE_COLUMNS = (  # of `shard_updates` and `shard_drops`: a row per pushed gradient
     *("version", "worker", "push_step", "staleness", "samples", "time_s"),

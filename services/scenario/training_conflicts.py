@@ -88,9 +88,8 @@ def _find_impossible_choices(scenario: "Scenario") -> Iterator[KeyConflict]:
                 break
             reasons.append(f"{candidate.kind}: {reason}")
         if reasons and len(reasons) == len(candidates):
-            message = (
-                f"no candidate is possible ({' | '.join(dict.fromkeys(reasons))}); add a candidate that is possible"
-            )
+            lines = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
+            message = f"no candidate is possible; add a candidate that is possible. Reasons:{lines}"
             yield KeyConflict(("strategies", label), message)
 
 
@@ -118,13 +117,17 @@ def _find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         if not stages:
             continue
         key = ("strategies", label)
-        if len(phases) > 1 or not phases[0].list_format_stages():
+        if len(phases) > 1:
+            why = f"a warm-up of a compressor is not supported inside {strategy.kind}"
+            yield KeyConflict(key, f"{why}; remove warm_up_steps")
+        elif not phases[0].list_format_stages():
             why = f"strategy {strategy.kind} needs messages of equal sizes in all steps"
             yield KeyConflict(key, f"{why}; remove warm_up_steps, or use strategy all_reduce")
         elif stages[-1].end > steps:
             why = f"the warm-up ({stages[-1].end} steps) is longer than the run ({steps} steps)"
             most = steps // len(stages) * len(stages)
-            yield KeyConflict(key, f"{why}; use at most {most}, or declare more epochs")
+            remedy = f"use at most {most} (the largest multiple of {len(stages)} within the run)"
+            yield KeyConflict(key, f"{why}; {remedy}, or declare more epochs")
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -30,7 +30,7 @@ from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import BucketReduction, GradientBucket
-from services.strategies.partner_choice import PartnerChoice
+from services.strategies.partner_byte_bounds import PartnerByteBounds
 
 if TYPE_CHECKING:
     from services.strategies.switching.switch import TrainingPhaseSwitch
@@ -255,9 +255,7 @@ class ExchangePattern:
     gradient_buckets: tuple[GradientBucket, ...] = ()  # exchanged during the backward pass; empty: after it
     balance: BatchBalance = UNIFORM_BALANCE  # division of a batch over the workers
     includes_optimiser_state: bool = False  # whether an exchange also sends the vectors of the optimiser's state
-    partner_choice: PartnerChoice | None = (
-        None  # of exchanges with workers chosen during the run; None: all are planned
-    )
+    partner_byte_bounds: PartnerByteBounds | None = None  # if partners are chosen during the run; None: planned
 
     @property
     def has_compressor_state(self) -> bool:
@@ -269,7 +267,7 @@ class ExchangePattern:
         return 1 + len(optimiser.init_state(np.zeros(1)).slots) if self.includes_optimiser_state else 1
 
 
-class StrategyStage(NamedTuple):
+class StrategyFormatStage(NamedTuple):
     """Consecutive steps of a training phase whose messages have equal sizes."""
 
     end_step: int  # first step after this stage
@@ -306,7 +304,7 @@ class SinglePhaseStrategy(Strategy):
         """
         return TransferSchedule()
 
-    def list_format_stages(self) -> tuple["StrategyStage", ...]:
+    def list_format_stages(self) -> tuple["StrategyFormatStage", ...]:
         """Return the stages of the first steps, in which messages have other sizes than in all later steps."""
         return ()
 
@@ -403,7 +401,7 @@ class WorkerAlgorithm(ABC):
         return None
 
     def begin_step(self, step: int, params: Vector, worker_state: WorkerState) -> WorkerState:  # noqa: ARG002 - most exchange after the compute
-        """Start the exchange that runs beside the compute of a step, and return the state with this exchange.
+        """Start the exchange that overlaps with the compute of a step, and return the state with this exchange.
 
         By default, start nothing, and return the state unchanged.
         """

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from services.compressors import ArrayShape, VectorCompression
-from services.compressors.base import SHARED_SCALE_REASON
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import ScenarioSizes
 
@@ -24,7 +23,10 @@ def find_shared_scale_conflicts(compressors: Mapping[str, VectorCompression]) ->
     """Yield a conflict for each compressor, by its key in the strategy, that needs sums of gradients in all_reduce."""
     for key, compressor in compressors.items():
         if compressor.aggregation == "shared_scale":
-            why = f"compressor {compressor.kind} with scale: shared {SHARED_SCALE_REASON}"
+            why = (
+                f"compressor {compressor.kind} with scale: shared needs the largest magnitudes of all workers, which "
+                "only strategy all_reduce exchanges"
+            )
             yield KeyConflict((key, "scale"), f"{why}; write scale: local, or use strategy all_reduce")
 
 

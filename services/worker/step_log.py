@@ -1,4 +1,4 @@
-"""Log of a worker's training steps, and of the gradient buckets that it exchanges beside its compute."""
+"""Log of a worker's training steps, and of the gradient buckets that it exchanges during its compute."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -253,7 +253,7 @@ def expected_digests(trial: Any, run_trial: RunTrial, scenario: Path) -> Sequenc
 
 def bytes_bounds(trial: Any, node: str) -> tuple[float, float]:
     """Return the bounds of a node's payload bytes: equal ones, unless workers choose their partners during the run."""
-    choice = trial.plan.strategy.training_phases().first.describe_worker_exchange().partner_choice
+    choice = trial.plan.strategy.training_phases().first.describe_worker_exchange().partner_byte_bounds
     if choice is None:
         expected = expected_bytes(trial, node)
         return expected, expected

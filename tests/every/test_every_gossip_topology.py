@@ -144,10 +144,10 @@ def test_metropolis_weights_of_a_star_follow_the_larger_degree() -> None:
 @pytest.mark.parametrize(
     ("edges", "words"),
     [
-        (((0, 1), (2, 3)), "no edges connect worker 0 with worker 2"),
+        (((0, 1), (2, 3)), "there is no path from worker 0 to worker 2"),
         (((0, 1), (1, 2), (2, 4)), "there is no worker 4"),
         (((0, 1), (1, 1)), "not 1 with itself"),
-        ((), "no edges connect worker 0 with worker 1"),
+        ((), "there is no path from worker 0 to worker 1"),
     ],
 )
 def test_graph_that_cannot_mix_all_workers_is_rejected(edges: tuple[tuple[int, int], ...], words: str) -> None:

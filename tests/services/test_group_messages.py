@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from services.runtime.transport import Message, MessageTag
-from services.strategies.async_averaging.group_former import FormGroupAction
+from services.strategies.async_averaging.group_generator import FormGroupAction
 from services.strategies.async_averaging.group_messages import WorkerGroup, make_group_messages, receive_group
 from services.transport.codec import decode_message, encode_message
 

@@ -9,8 +9,8 @@ import pytest
 
 from services.learning.parameter_updater import ParameterUpdater
 from services.schema.arrays import Vector
-from services.strategies.async_averaging.ad_psgd import RandomPairs
-from services.strategies.async_averaging.partial_all_reduce import GroupChoice
+from services.strategies.async_averaging.ad_psgd import RandomPairByteBounds
+from services.strategies.async_averaging.partial_all_reduce import GroupByteBounds
 
 Simulate = Callable[..., Any]
 
@@ -137,7 +137,7 @@ def test_sent_bytes_are_within_the_bounds_of_the_partner_choice(
     """Workers of unequal speed choose other partners; the check of the bytes sent accepts no more than that."""
     trial = simulate(strategy, workers, cluster={"worker": JITTER["worker"], "groups": [{**SLOW, "ranks": [2]}]})
 
-    choice = RandomPairs() if strategy == AD_PSGD else GroupChoice(2)
+    choice = RandomPairByteBounds() if strategy == AD_PSGD else GroupByteBounds(2)
     steps = [len(trial.steps(rank)) for rank in range(workers)]
     ranges = choice.bound_sent_bytes(steps, trial.plan.seed, trial.plan.parameters, 4)
     sent = [trial.value(f"worker-{rank}", "node_stop")["payload_bytes_sent"] for rank in range(workers)]

@@ -1,7 +1,7 @@
 """Check that every node sent as many payload bytes as planned."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.metrics.bytes_sent import bound_bytes_sent, comparable_bytes
+from analysis.metrics.bytes_sent import bound_bytes_sent, sent_and_expected_bytes
 from analysis.reading.run_table import TrialLogTables
 
 BYTES_TOLERANCE = 0.01  # allows for message frames and rounding of chunks, not for a lost or doubled message
@@ -14,7 +14,7 @@ def check_bytes_sent(trial: TrialLogTables) -> CheckVerdict:
     Where workers choose their partners during the run, the plan bounds the bytes of a node, and a difference from the
     nearest bound counts.
     """
-    sent, expected = comparable_bytes(trial)
+    sent, expected = sent_and_expected_bytes(trial)
     if not any(expected.values()):
         is_unknown = trial.plan.workload_kind == "command" and trial.plan.workers > 1
         return valid_verdict(

@@ -40,7 +40,8 @@ class CrossingStatus(StrEnum):
 
     MEASURED = "measured"
     TOO_CLOSE = "too close to call"  # means cross, but the intervals at the rates beside contain 1
-    NOT_MEASURED = "not measured"  # one strategy is faster at all rates, or rates were not repeated
+    NOT_BETWEEN_RATES = "not between the swept rates"  # the compressed strategy is not faster up to one of them
+    NOT_MEASURED = "not measured"  # not every rate has two repeats that reach the target
 
 
 @dataclass(frozen=True)
@@ -193,11 +194,11 @@ def _find_bracket(points: Sequence[RatePoint]) -> tuple[CrossingStatus, str, Int
     if faster and slower and max(faster) < min(slower):
         return CrossingStatus.MEASURED, "", (max(faster), min(slower))
     if all(signs) and faster:
-        return CrossingStatus.NOT_MEASURED, "faster at every swept rate", None
+        return CrossingStatus.NOT_BETWEEN_RATES, "faster at every swept rate", None
     if not any(signs) and slower:
-        return CrossingStatus.NOT_MEASURED, "slower at every swept rate", None
+        return CrossingStatus.NOT_BETWEEN_RATES, "slower at every swept rate", None
     if faster and slower and max(slower) < min(faster):
-        return CrossingStatus.NOT_MEASURED, "slower on slow links, and faster on fast ones", None
+        return CrossingStatus.NOT_BETWEEN_RATES, "slower on slow links, and faster on fast ones", None
     return CrossingStatus.TOO_CLOSE, "", None
 
 

@@ -19,7 +19,7 @@ from services.strategies.base import (
     ExchangePattern,
     ScenarioSizes,
     SinglePhaseStrategy,
-    StrategyStage,
+    StrategyFormatStage,
     WorkerContext,
 )
 from services.strategies.compressor_fit import find_array_conflicts, fit_compressors
@@ -173,9 +173,9 @@ class AllReduce(SinglePhaseStrategy):
         sent_by_part = [self.vector_sum.sent_bytes_by_rank(worker_count, size, dtype) for size in part_sizes]
         return BytesPerStep(workers=tuple(map(sum, zip(*sent_by_part, strict=True))))
 
-    def list_format_stages(self) -> tuple[StrategyStage, ...]:
+    def list_format_stages(self) -> tuple[StrategyFormatStage, ...]:
         return tuple(
-            StrategyStage(end, self.model_copy(update={"compress": compressor}))
+            StrategyFormatStage(end, self.model_copy(update={"compress": compressor}))
             for end, compressor in self.compress.list_format_stages()
         )
 

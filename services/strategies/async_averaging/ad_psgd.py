@@ -24,7 +24,7 @@ from services.strategies.base import (
     WorkerContext,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.partner_choice import ByteRange, PartnerChoice
+from services.strategies.partner_byte_bounds import ByteRange, PartnerByteBounds
 
 
 class AdPsgd(SinglePhaseStrategy):
@@ -36,13 +36,13 @@ class AdPsgd(SinglePhaseStrategy):
     change the parameters of a passive worker while it computes; their number is the staleness of its gradient.
     Averaging does not change the mean of all workers' parameters. Evaluations use the parameters of worker 0; the
     result of the run is the mean over all workers. We differ from the paper: an average begins when the gradient is
-    computed, not beside its computation.
+    computed, not during its computation.
     """
 
     kind: Literal["ad_psgd"] = "ad_psgd"
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(is_synchronous=False, partner_choice=RandomPairs())
+        return ExchangePattern(is_synchronous=False, partner_byte_bounds=RandomPairByteBounds())
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         """Return the transfers of a step in which each active worker averages with a passive worker beside it.
@@ -81,7 +81,7 @@ class AdPsgd(SinglePhaseStrategy):
 
 
 @dataclass(frozen=True)
-class RandomPairs(PartnerChoice):
+class RandomPairByteBounds(PartnerByteBounds):
     """Choice of random passive workers. It depends on the seed only, so the bytes follow from the numbers of steps."""
 
     def bound_sent_bytes(

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from services.runtime.transport import Message, MessageKind, MessageTag
-from services.strategies.async_averaging.group_former import GroupFormer
-from services.strategies.async_averaging.group_forming_service import SERVICE_RANK, GroupFormingService
+from services.strategies.async_averaging.group_generator import GroupGenerator
+from services.strategies.async_averaging.group_generator_service import SERVICE_RANK, GroupGeneratorService
 from services.strategies.async_averaging.group_messages import WorkerGroup, make_report_message, receive_group
 from services.strategies.base import WorkerContext
 
@@ -14,15 +14,15 @@ class GroupClient:
     """Client with which a worker reports its steps, and gets its groups."""
 
     context: WorkerContext
-    service: GroupFormingService | None  # which runs on this node; None: it runs on another node
+    service: GroupGeneratorService | None  # which runs on this node; None: it runs on another node
 
     @classmethod
-    def of_worker(cls, context: WorkerContext, group_size: int, history_groups: int) -> "GroupClient":
+    def of_worker(cls, context: WorkerContext, group_size: int, connect_within: int) -> "GroupClient":
         """Return the client of a worker, with the service if it runs on the worker's node."""
         if context.rank != SERVICE_RANK:
             return cls(context, None)
-        machine = GroupFormer(len(context.workers), group_size, history_groups, context.updater.sample_budget)
-        return cls(context, GroupFormingService(machine, context.transport, context.workers))
+        machine = GroupGenerator(len(context.workers), group_size, connect_within, context.updater.sample_budget)
+        return cls(context, GroupGeneratorService(machine, context.transport, context.workers))
 
     def start_service(self) -> None:
         """Start the service if it runs on the node of this worker."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
-from services.strategies.async_averaging.group_former import FormGroupAction
+from services.strategies.async_averaging.group_generator import FormGroupAction
 
 RANKS_PER_MESSAGE = 64  # bits of the field `version`
 

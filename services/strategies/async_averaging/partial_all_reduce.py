@@ -26,7 +26,7 @@ from services.strategies.base import (
     WorkerContext,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.partner_choice import ByteRange, PartnerChoice
+from services.strategies.partner_byte_bounds import ByteRange, PartnerByteBounds
 from services.strategies.vector_sums.partial_sums import PartialSums
 
 GROUP_SUM = PartialSums(IDENTITY_COMPRESSOR, Ring())
@@ -72,7 +72,7 @@ class PartialAllReduce(SinglePhaseStrategy):
         return min(self.group_size, worker_count)
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(is_synchronous=False, partner_choice=GroupChoice(self.group_size))
+        return ExchangePattern(is_synchronous=False, partner_byte_bounds=GroupByteBounds(self.group_size))
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         """Return the transfers of a step in which each group consists of workers with neighbouring ranks.
@@ -98,7 +98,7 @@ class PartialAllReduce(SinglePhaseStrategy):
 
 
 @dataclass(frozen=True)
-class GroupChoice(PartnerChoice):
+class GroupByteBounds(PartnerByteBounds):
     """Choice of groups: the workers that are ready first."""
 
     group_size: int

@@ -69,6 +69,7 @@ def _explain_unguarded(candidate: CandidateStrategy) -> str:
         if candidate.compress_replies.sum_quality == "unguarded":
             return "no value of quality permits these compress_replies; use fp16 or int8"
     return (
-        f"no value of quality permits compressor {candidate.compress.kind} without a correction, because it loses a "
-        "part of each vector for good, or its errors can be as large as the vector; wrap it in error_feedback"
+        f"no value of quality permits compressor {candidate.compress.kind} without error_feedback, because it "
+        "loses a part of each vector permanently, or its errors can be as large as the vector; wrap it in "
+        "error_feedback"
     )

@@ -56,7 +56,7 @@ class AutoStrategy(Strategy):
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if not scenario_sizes.has_link_rates:
             why = "auto compares predicted step times, but the scenario declares no link rate"
-            yield KeyConflict((), f"{why}; set cluster.worker.uplink, or declare a strategy")
+            yield KeyConflict((), f"{why}; set cluster.worker.uplink, or use another kind of strategy")
         if self.candidates and self.servers:
             why = "servers has no effect, because candidates lists all strategies"
             yield KeyConflict(("servers",), f"{why}; remove servers, or candidates")

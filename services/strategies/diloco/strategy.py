@@ -1,4 +1,4 @@
-"""DiLoCo strategy, also with fragments and with exchanges that run beside the compute (Streaming DiLoCo).
+"""DiLoCo strategy, also with fragments and with exchanges that overlap with the compute (Streaming DiLoCo).
 
 A. Douillard et al., "DiLoCo: Distributed low-communication training of language models", arXiv:2311.08105, 2023.
 A. Douillard et al., "Streaming DiLoCo with overlapping communication: Towards a distributed free lunch",
@@ -44,7 +44,7 @@ class DiLoCo(SinglePhaseStrategy):
     With `fragments` P, the vector has P ranges that are exchanged in turn, one every `period`/P steps. If P does not
     divide the period, the steps from one exchange to the next differ by one at most.
 
-    With `overlap_steps` τ, an exchange runs beside the compute of τ steps, and then its result is merged into the
+    With `overlap_steps` τ, an exchange overlaps with the compute of τ steps, and then its result is merged into the
     worker's parameters. A fraction of a step is the end of the first of these steps: with 2/3, the exchange begins when
     a step has done a third of its compute, which is the start of its backward pass, and is merged after this step. It
     exchanges the parameters from before this step.
@@ -117,8 +117,12 @@ class DiLoCo(SinglePhaseStrategy):
     def _find_fragment_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of several fragments with the period, the model, the collective and the optimiser."""
         if self.fragments > self.period:
-            why = f"{self.fragments} fragments cannot be exchanged in {self.period} steps, one after a step"
-            yield KeyConflict(("fragments",), f"{why}; use at most {self.period}, or a longer period")
+            why = (
+                f"at most one fragment is exchanged after each step, so {self.fragments} fragments need a period of at "
+                f"least {self.fragments} steps, not {self.period}"
+            )
+            remedy = f"use at most {self.period} fragments, or period: {self.fragments}"
+            yield KeyConflict(("fragments",), f"{why}; {remedy}")
         elif self.fragments > scenario_sizes.parameter_count:
             why = f"the model has {scenario_sizes.parameter_count} parameters, too few for {self.fragments} fragments"
             yield KeyConflict(("fragments",), f"{why}; use at most {scenario_sizes.parameter_count}")

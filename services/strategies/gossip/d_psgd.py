@@ -47,7 +47,7 @@ class DPsgd(SinglePhaseStrategy):
     topology: AnyGossipTopology = Field(RingGossip(), description="with whom each worker mixes its parameters")
     order: Literal["mix_first", "update_first"] = Field(
         "mix_first",
-        description="mix_first: workers exchange the parameters before the update, beside the compute; update_first: "
+        description="mix_first: workers exchange the parameters before the update, during the compute; update_first: "
         "they exchange updated parameters, after the compute",
     )
     collective: AnyCollective = Field(default=Ring(), description=COLLECTIVE_DESCRIPTION)
@@ -99,7 +99,7 @@ class DPsgdState:
     """State of a D-PSGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
-    # Exchange that runs beside the compute of the current step; returns the vectors to mix, by rank.
+    # Exchange that overlaps with the compute of the current step; returns the vectors to mix, by rank.
     exchange: "asyncio.Task[dict[int, Vector]] | None" = None
 
 

@@ -3,8 +3,8 @@
 There is no barrier over all workers, except at evaluations: a worker continues as soon as its own vector has left and
 those of its neighbours have arrived. With s_i the start of worker i, c_i its compute time, and T_ji the time of a
 vector from j to i, the next start is the maximum over neighbours j, and i itself, of s_j + c_j + T_ji. If the exchange
-runs beside the compute, it is the maximum of s_i + c_i and of s_j + T_ji. On equal workers and links, a step therefore
-takes t_c + T, or max(t_c, T).
+overlaps with the compute, it is the maximum of s_i + c_i and of s_j + T_ji. On equal workers and links, a step
+therefore takes t_c + T, or max(t_c, T).
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class GossipTimeline:
     cost_model: CostModel
     round_of_exchange: Callable[[int], MixingRound]  # by number of the exchange
     steps_per_exchange: int
-    overlaps_compute: bool  # whether an exchange runs beside the compute of the step whose update needs it
+    overlaps_compute: bool  # whether an exchange overlaps with the compute of the step whose update needs it
     exchange_formula: str  # seconds of an exchange on equal workers and links, as text; empty without neighbours
 
     def predict_step_time(self, evaluation_exchange_s: float) -> StepTimePrediction:

@@ -5,7 +5,7 @@ none        the exchange begins after the backward pass
 buckets     each bucket of the gradient is summed as soon as it has been computed
 priority    the first layers are summed first, and begin the next step early
 timeline    times at which buckets are ready, exchanged and used again
-reduction   sum of a gradient, part by part, beside the backward pass
+reduction   sum of a gradient, part by part, during the backward pass
 
 `AnyOverlap` is the registry: a scenario may name each member of this union by its `kind`.
 """

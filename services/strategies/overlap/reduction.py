@@ -1,4 +1,4 @@
-"""Sum of a gradient over all workers, part by part, beside the backward pass that computes the gradient."""
+"""Sum of a gradient over all workers, part by part, during the backward pass that computes the gradient."""
 
 import asyncio
 from typing import NamedTuple

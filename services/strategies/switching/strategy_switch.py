@@ -9,7 +9,7 @@ servers. A strategy whose workers have different parameters between two exchange
 
 from collections.abc import Iterator
 from sys import maxsize
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat
 
@@ -31,6 +31,16 @@ DEFAULT_FIRST_PHASE = AllReduce()
 DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
 
+def _leave_out_local_training(schema: dict[str, Any]) -> None:
+    """Leave out kinds whose workers have different parameters between two exchanges, so that messages list the others.
+
+    `find_scenario_conflicts` rejects these kinds with the reason.
+    """
+    kinds = schema["discriminator"]["mapping"]
+    for kind in ("diloco", "local_sgd"):
+        schema["oneOf"].remove({"$ref": kinds.pop(kind)})
+
+
 class StrategySwitch(Strategy):
     """Strategy that switches from the strategy `before` to the strategy `after`.
 
@@ -39,7 +49,9 @@ class StrategySwitch(Strategy):
 
     kind: Literal["strategy_switch"] = "strategy_switch"
     before: SwitchablePhase = Field(
-        DEFAULT_FIRST_PHASE, description="before the switch: all_reduce or parameter_server"
+        DEFAULT_FIRST_PHASE,
+        description="before the switch: all_reduce or parameter_server",
+        json_schema_extra=_leave_out_local_training,
     )
     after: SwitchablePhase = Field(
         DEFAULT_SECOND_PHASE, description="after the switch: all_reduce, parameter_server, local_sgd or diloco"

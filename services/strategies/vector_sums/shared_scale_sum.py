@@ -15,7 +15,7 @@ from services.compressors.encoding.levels import (
     multiply_rows,
     round_to_given_steps,
 )
-from services.compressors.whole_numbers import LARGEST_NUMBER, WholeNumbers
+from services.compressors.int16_levels import LARGEST_NUMBER, Int16Levels
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray, Vector, without_divergence_warnings
 from services.strategies.cost_model import CostModel
@@ -46,7 +46,7 @@ class SharedScaleSum(VectorSum):
     def stages(self, entry_count: int) -> tuple[SumStage, ...]:
         return (
             SumStage(PartialSums(IdentityCompressor(), self.collective), count_buckets(entry_count, self.int8.bucket)),
-            SumStage(PartialSums(WholeNumbers(), self.collective), entry_count),
+            SumStage(PartialSums(Int16Levels(), self.collective), entry_count),
         )
 
     def sent_bytes_by_rank(self, rank_count: int, entry_count: int, dtype: str) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ class SharedScaleSum(VectorSum):
             levels = round_to_given_steps(own, bucket, device.to_device(steps), generator)
         total = np.array(device.to_host(levels), own.dtype.name)
         in_channel = member._replace(channel=member.channel + LEVELS_CHANNEL)
-        await run_transfers(in_channel, schedule, number, total, WholeNumbers())
+        await run_transfers(in_channel, schedule, number, total, Int16Levels())
         with without_divergence_warnings():
             multiply_rows(total, bucket, steps)
         return total, None if compressor_state is None else compressor_state.advance()

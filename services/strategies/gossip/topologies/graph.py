@@ -36,8 +36,11 @@ class GraphGossip(GossipTopology):
                 why = f"there is no worker {max(edge)}; ranks of {worker_count} workers are 0 to {worker_count - 1}"
                 return KeyConflict(("edges", number), why)
         if unreached := set(range(worker_count)) - self._ranks_reached_from_first(worker_count):
-            why = f"no edges connect worker 0 with worker {min(unreached)}, so their parameters would never mix"
-            return KeyConflict(("edges",), f"{why}; add an edge between the two parts of the graph")
+            why = (
+                f"the graph is not connected: there is no path from worker 0 to worker {min(unreached)}, so their "
+                "parameters would never mix"
+            )
+            return KeyConflict(("edges",), f"{why}; add edges until all workers are connected")
         return None
 
     def _ranks_reached_from_first(self, worker_count: int) -> set[int]:

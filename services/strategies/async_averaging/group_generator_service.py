@@ -1,4 +1,4 @@
-"""Service that forms groups of ready workers; it runs on worker 0, beside the training of this worker."""
+"""Service that forms groups of ready workers; it runs on worker 0, which trains at the same time."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from services.runtime.transport import MessageKind, MessageTag, Transport
-from services.strategies.async_averaging.group_former import FormGroupAction, GroupFormer
+from services.strategies.async_averaging.group_generator import FormGroupAction, GroupGenerator
 from services.strategies.async_averaging.group_messages import WorkerGroup, make_group_messages
 
 SERVICE_RANK = 0  # of the worker on whose node the service runs
 
 
 @dataclass
-class GroupFormingService:
+class GroupGeneratorService:
     """Service that receives the reports of all workers, and sends every worker its groups.
 
     The worker of the same node calls the service directly.
     """
 
-    machine: GroupFormer
+    machine: GroupGenerator
     transport: Transport
     worker_names: Sequence[str]  # node names by rank
     _task: asyncio.Task[None] | None = None

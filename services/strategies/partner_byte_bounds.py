@@ -1,4 +1,4 @@
-"""Choice of the workers with which a worker exchanges vectors, where the choice is made during the run."""
+"""Bounds of the bytes that workers send, where workers choose their partners during the run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ class ByteRange(NamedTuple):
     largest: float
 
 
-class PartnerChoice(ABC):
-    """Way in which workers choose the workers with which they exchange vectors during a run.
+class PartnerByteBounds(ABC):
+    """Bounds of the bytes that workers send if they choose the workers with which they exchange vectors during a run.
 
-    Their bytes per step are then means, and this class bounds the bytes of a whole run.
+    Bytes per step are then means, and this class bounds the bytes of a whole run.
     """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.schema.errors import ProtocolError
-from services.strategies.async_averaging.group_former import FormGroupAction, GroupFormer
+from services.strategies.async_averaging.group_generator import FormGroupAction, GroupGenerator
 
 AVERAGE_S = 0.1  # of a group
 
@@ -20,7 +20,7 @@ AVERAGE_S = 0.1  # of a group
 class Cluster:
     """Workers that compute, report, average in groups, and leave when the budget is used."""
 
-    former: GroupFormer
+    generator: GroupGenerator
     steps_s: Sequence[float]  # compute time of each worker
     rng: Random
     jitter: float = 0.0  # largest relative lengthening of a step
@@ -41,11 +41,11 @@ class Cluster:
             if not leaves:
                 ready_s[rank] = now_s
                 self.step_counts[rank] += 1
-            for group in self.former.handle_leave(rank) if leaves else self.former.handle_ready(rank, 1, 1):
+            for group in self.generator.handle_leave(rank) if leaves else self.generator.handle_ready(rank, 1, 1):
                 self.groups.append(group)
                 for member in group.ranks:
                     self.waits_s[member] += now_s - ready_s.pop(member)  # an error if it was not ready
-                    is_over = group.samples + group.pending_samples[member] >= self.former.sample_budget
+                    is_over = group.samples + group.pending_samples[member] >= self.generator.sample_budget
                     free_s = now_s + AVERAGE_S * (len(group.ranks) > 1)
                     order += 1
                     end_s = free_s if is_over else free_s + self._step_s(member)
@@ -60,9 +60,9 @@ class Cluster:
         return self.waits_s[rank] / self.step_counts[rank]
 
 
-def former(workers: int, group_size: int, steps: int, history: int | None = None) -> GroupFormer:
+def generator(workers: int, group_size: int, steps: int, history: int | None = None) -> GroupGenerator:
     least = ceil((workers - 1) / (group_size - 1))
-    return GroupFormer(workers, group_size, history or 2 * least, steps * workers)
+    return GroupGenerator(workers, group_size, history or 2 * least, steps * workers)
 
 
 @given(
@@ -78,11 +78,11 @@ def test_every_report_is_followed_by_one_group_and_the_budget_is_used(
 ) -> None:
     """A worker without a group would wait for ever; a step without samples counted would train too long."""
     group_size = min(group_size, workers)
-    cluster = Cluster(former(workers, group_size, 20, history), speeds[:workers], Random(seed), jitter).run()
+    cluster = Cluster(generator(workers, group_size, 20, history), speeds[:workers], Random(seed), jitter).run()
 
     assert [group.number for group in cluster.groups] == list(range(len(cluster.groups)))
     assert sum(len(group.ranks) for group in cluster.groups) == sum(cluster.step_counts)
-    assert 20 * workers <= sum(cluster.step_counts) == cluster.former.samples < 21 * workers
+    assert 20 * workers <= sum(cluster.step_counts) == cluster.generator.samples < 21 * workers
     assert all(len(set(group.ranks)) == len(group.ranks) <= group_size for group in cluster.groups)
     full = [group for group in cluster.groups if len(group.ranks) == group_size]
     assert len(cluster.groups) - len(full) < 2 * workers  # smaller groups only when workers have left
@@ -91,10 +91,10 @@ def test_every_report_is_followed_by_one_group_and_the_budget_is_used(
 @pytest.mark.parametrize(("workers", "group_size"), [(8, 2), (6, 2), (8, 4), (9, 3)])
 def test_equal_workers_never_wait_and_are_connected_within_the_history(workers: int, group_size: int) -> None:
     """Without the history the same workers would meet in every step, and the groups would train different models."""
-    cluster = Cluster(former(workers, group_size, 60), [1.0] * workers, Random(0)).run()
+    cluster = Cluster(generator(workers, group_size, 60), [1.0] * workers, Random(0)).run()
 
     assert cluster.waits_s == pytest.approx([0.0] * workers, abs=1e-9)
-    window = 4 * cluster.former.history_groups
+    window = 4 * cluster.generator.connect_within
     for start in range(len(cluster.groups) - window):
         assert is_connected([group.ranks for group in cluster.groups[start : start + window]], workers)
 
@@ -108,7 +108,7 @@ def is_connected(groups: Sequence[tuple[int, ...]], workers: int) -> bool:
 
 def test_pairs_of_different_speed_do_not_stay_pairs() -> None:
     """Two fast and two slow workers in pairs: the slow pair waits for a fast worker, not the other way round."""
-    cluster = Cluster(former(4, 2, 60), [1.0, 1.0, 2.0, 2.0], Random(0)).run()
+    cluster = Cluster(generator(4, 2, 60), [1.0, 1.0, 2.0, 2.0], Random(0)).run()
 
     met = {group.ranks for group in cluster.groups}
     assert met > {(0, 1), (2, 3)}
@@ -118,7 +118,7 @@ def test_pairs_of_different_speed_do_not_stay_pairs() -> None:
 @pytest.mark.parametrize("slowdown", [3.0, 30.0])
 def test_no_worker_waits_longer_because_another_is_slower(slowdown: float) -> None:
     """Seven workers are as fast beside a worker that is 3 times slower as beside one that is 30 times slower."""
-    cluster = Cluster(former(8, 2, 100), [1.0] * 7 + [slowdown], Random(0), jitter=0.1).run()
+    cluster = Cluster(generator(8, 2, 100), [1.0] * 7 + [slowdown], Random(0), jitter=0.1).run()
 
     assert max(cluster.mean_wait_s(rank) for rank in range(7)) < 0.35
     assert cluster.step_counts[7] < 2 * 100 / slowdown
@@ -126,7 +126,7 @@ def test_no_worker_waits_longer_because_another_is_slower(slowdown: float) -> No
 
 def test_worker_that_waits_for_a_group_can_neither_report_nor_leave() -> None:
     """Such a message would be an error of the protocol, and a group could contain the worker twice."""
-    machine = former(3, 2, 10)
+    machine = generator(3, 2, 10)
     machine.handle_ready(1, 4, 4)
 
     with pytest.raises(ProtocolError, match=r"unexpected message of worker 1; computing: \[0, 2\], waiting: \[1\]"):
@@ -137,14 +137,14 @@ def test_worker_that_waits_for_a_group_can_neither_report_nor_leave() -> None:
 
 def test_groups_of_one_worker_never_wait() -> None:
     """AD-PSGD counts samples with such groups; a worker that waited for another would not be asynchronous."""
-    cluster = Cluster(GroupFormer(4, 1, 1, 400), [1.0, 1.0, 2.0, 3.0], Random(0), jitter=0.2).run()
+    cluster = Cluster(GroupGenerator(4, 1, 1, 400), [1.0, 1.0, 2.0, 3.0], Random(0), jitter=0.2).run()
 
     assert cluster.waits_s == [0.0] * 4
 
 
 def test_all_workers_train_on_a_smaller_last_batch() -> None:
     """Samples in progress are those of the next steps: the last batch of a budget may be smaller than the others."""
-    machine = GroupFormer(2, 2, 1, sample_budget=10)
+    machine = GroupGenerator(2, 2, 1, sample_budget=10)
     machine.handle_ready(0, 4, 1)
 
     (group,) = machine.handle_ready(1, 4, 1)
@@ -154,7 +154,7 @@ def test_all_workers_train_on_a_smaller_last_batch() -> None:
 
 def test_group_gets_smaller_when_workers_leave() -> None:
     """The last workers of a run must not wait for workers that have left."""
-    machine = former(3, 3, 10)
+    machine = generator(3, 3, 10)
     machine.handle_ready(0, 4, 4)
     machine.handle_ready(2, 4, 4)
 

@@ -1,8 +1,8 @@
 """State machine that forms groups of ready workers.
 
-It sends no messages and has no parameters. Groups are formed in the order in which workers become ready, so no worker
-waits for a particular other worker. X. Miao et al., "Heterogeneity-aware distributed machine learning training via
-partial reduce", SIGMOD 2021.
+It sends no messages and has no parameters. Groups are formed in the order in which workers become ready. The name is
+from Prague (Q. Luo et al., ASPLOS 2020), the order from X. Miao et al., "Heterogeneity-aware distributed machine
+learning training via partial reduce", SIGMOD 2021.
 """
 
 from collections import deque
@@ -24,23 +24,23 @@ class FormGroupAction:
 
 
 @dataclass
-class GroupFormer:
+class GroupGenerator:
     """State machine that forms groups of ready workers.
 
     Invariants: a worker is in at most one group at a time, and every report is followed by exactly one group. A group
-    has `group_size` members, or all workers that have not left if they are fewer.
+    has `group_size` members, or all workers that have not finished training if they are fewer.
 
-    Workers of equal speed would form the same groups for ever, because the members of a group end together. So the last
-    `history_groups` groups are the edges of a graph. While this graph does not connect all workers, a group joins two
-    of its components. If all ready workers are of one component, they wait for a worker of another component, but only
-    for one that has reported more steps than the first of them, or exactly one step less. So a slow worker, which falls
-    behind by more steps, delays no other worker; neither does a worker that has just left for its
-    next step.
+    The members of a group end together. Without a further rule, workers of equal speed would form the same groups in
+    every step. So the last `connect_within` groups are the edges of a graph. While this graph does not connect all
+    workers, a group joins two of its components. If all ready workers are of one component, they wait for a worker of
+    another component, but only for one that has reported more steps than the first of them, or exactly one step less.
+    A permanently slow worker falls behind by more steps, so this rule does not wait for it, nor for a worker that has
+    just left for its next step. A slow worker delays others only while too few workers are ready without it.
     """
 
     worker_count: int
     group_size: int
-    history_groups: int
+    connect_within: int
     sample_budget: int  # samples after which workers stop
     samples: int = 0  # of all workers, in the steps that have been reported
     _next_number: int = 0
@@ -56,7 +56,7 @@ class GroupFormer:
     def __post_init__(self) -> None:
         self._computing_ranks = set(range(self.worker_count))
         self._step_counts = dict.fromkeys(range(self.worker_count), 0)
-        self._recent_groups = deque(maxlen=self.history_groups)
+        self._recent_groups = deque(maxlen=self.connect_within)
 
     def handle_ready(self, rank: int, samples: int, next_samples: int) -> list[FormGroupAction]:
         """Record that a worker has finished a step on `samples` samples, and return the groups that are formed.
@@ -107,21 +107,21 @@ class GroupFormer:
             return (first,)
         component = self._find_component(first)
         bridges = [rank for rank in others if rank not in component]
-        if not bridges and self._is_bridge_expected(first, component):
+        if not bridges and self._is_other_component_expected(first, component):
             return None
         return tuple(sorted([first, *sorted(others, key=lambda rank: rank not in bridges[:1])[: size - 1]]))
 
     def _find_component(self, rank: int) -> set[int]:
         """Return the workers that the last groups connect with a worker: all, while there are too few groups."""
         active, component = set(self._step_counts), {rank}
-        if len(self._recent_groups) < self.history_groups:
+        if len(self._recent_groups) < self.connect_within:
             return active
         groups = [active.intersection(group) for group in self._recent_groups]
         while touching := [group for group in groups if group & component and not group <= component]:
             component.update(*touching)
         return component
 
-    def _is_bridge_expected(self, first: int, component: set[int]) -> bool:
+    def _is_other_component_expected(self, first: int, component: set[int]) -> bool:
         """Return whether a worker of another component is computing and is not slow compared with worker `first`."""
         steps = self._step_counts[first]
         outside = (self._step_counts[rank] for rank in self._computing_ranks - self._stopping_ranks - component)

@@ -8,7 +8,7 @@ from services.schema.arrays import Vector
 LARGEST_NUMBER = (1 << 15) - 1
 
 
-class WholeNumbers(Compressor):
+class Int16Levels(Compressor):
     """Vectors of whole numbers from -32,767 to 32,767: two bytes per entry, without an error.
 
     A scenario cannot select this compressor: gradients are no whole numbers.
