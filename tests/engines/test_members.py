@@ -269,8 +269,9 @@ def expected_bytes(trial: Any, node: str) -> float:
         for node_plan in trial.plan.node_plans_of_role("worker")
     }
     if trial.plan.second_phase is None:
-        counts = {name: len(worker_steps) for name, worker_steps in steps.items()}
-        return payload_bytes_in_steps(trial.plan, node, in_whole_periods(counts, trial.plan.exchange_period))
+        counts = in_whole_periods({name: len(rows) for name, rows in steps.items()}, trial.plan.exchange_period)
+        evaluation_bytes = trial.plan.evaluation_bytes.get(node, 0) * len(trial.events(COORDINATOR, "eval_metrics"))
+        return payload_bytes_in_steps(trial.plan, node, counts) + evaluation_bytes
     switch = trial.value(COORDINATOR, "switch_committed")
     before = {name: sum(step < switch["step"] for step in worker_steps) for name, worker_steps in steps.items()}
     computing = [name for name, share in zip(steps, trial.plan.second_phase.worker_weights, strict=True) if share]
