@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import yaml
+from replay.any_order import AverageOrders, PairOrders
 from replay.trial import replay_trial
 from strategy_contexts import fits
 
@@ -21,6 +22,7 @@ from services.compressors import Compressor, ErrorFeedback, RandomK, TopK
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
 from services.strategies import (
+    AdPsgd,
     AllReduce,
     DiLoCo,
     Easgd,
@@ -37,6 +39,7 @@ RunTrial: TypeAlias = Callable[..., Any]
 
 TABLES_FOLDER = Path(__file__).parents[1] / "every"
 WORKERS = 4  # even, so that groups of two are complete, and no default of a kind
+TRAIN_SAMPLES = 1438  # of the dataset digits
 SERVER_FAMILIES = {  # families of a parameter server, by key
     "synchrony": "synchroniser",
     "placement": "placement",
@@ -120,9 +123,9 @@ def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
 
 
 def other_strategies() -> Iterator[Strategy]:
-    """Return every example of a strategy that is neither an all-reduce nor a parameter server."""
+    """Return every example of the other strategies, without those whose workers choose their partners in the run."""
     for strategy in examples("strategy"):
-        if not isinstance(strategy, AllReduce | ParameterServer):
+        if not isinstance(strategy, AllReduce | ParameterServer | AdPsgd):
             yield (
                 with_immediate_switch(strategy)
                 if isinstance(strategy, StrategySwitch)
@@ -154,6 +157,7 @@ ALL_STRATEGIES = [
     *map(parameter_server_strategy, server_settings()),
     *other_strategies(),
 ]
+STRATEGIES_WITH_PARTNERS: list[Strategy] = [AdPsgd()]  # chosen during the run
 FAST_STRATEGIES = [
     *list(sums_of_whole_vectors())[:2],
     parameter_server_strategy(next(server_settings())),
@@ -172,12 +176,13 @@ def component_kinds(component: ScenarioComponent) -> Iterator[str]:
 @pytest.mark.parametrize("family", ["strategy", "collective", "all_gather", *SERVER_FAMILIES.values()])
 def test_the_trials_include_every_member(family: str) -> None:
     """A member that joins its family's table joins these trials automatically."""
-    included_kinds = {kind for strategy in ALL_STRATEGIES for kind in component_kinds(strategy)}
+    included_kinds, fast_kinds = (
+        {kind for strategy in [*strategies, *STRATEGIES_WITH_PARTNERS] for kind in component_kinds(strategy)}
+        for strategies in (ALL_STRATEGIES, FAST_STRATEGIES)
+    )
 
     assert {example.kind for example in examples(family)} <= included_kinds
-    assert {example.kind for example in examples("strategy")} <= {
-        kind for strategy in FAST_STRATEGIES for kind in component_kinds(strategy)
-    }
+    assert {example.kind for example in examples("strategy")} <= fast_kinds
     assert all(fits(strategy, worker_count(strategy)) for strategy in ALL_STRATEGIES)
 
 
@@ -223,6 +228,37 @@ def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_planned_bytes
     assert trial.events(COORDINATOR, "run_stop")[0]["metadata"]["reason"] == "budget used"
     assert bool(trial.events(COORDINATOR, "switch_committed")) == bool(trial.plan.second_phase)
     assert parameter_digests(trial) == expected_digests(trial, run_trial, scenario)
+    check_sent_bytes(trial)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES_WITH_PARTNERS, ids=lambda strategy: strategy.kind)
+def test_some_order_of_averages_explains_the_result_of_workers_that_choose_partners(
+    run_trial: RunTrial, tmp_path: Path, engine: str, strategy: Strategy
+) -> None:
+    """The order is not logged, so the run is short: its result has the bits of one of all orders that are possible."""
+    scenario = tmp_path / "members.yaml"
+    scenario.write_text(yaml.safe_dump(scenario_document(strategy, batch=TRAIN_SAMPLES)))
+
+    trial = run_trial(engine, scenario, "it")
+
+    workers = [worker.name for worker in trial.plan.node_plans_of_role("worker")]
+    (stop,) = trial.events(COORDINATOR, "run_stop")
+    assert stop["metadata"]["reason"] == "budget used"
+    used = sum(row["samples"] for name in workers for row in trial.rows(name, "node_steps"))
+    assert trial.plan.sample_budget <= used == stop["metadata"]["samples_count"]
+    assert trial.params_sha256 in possible_orders(trial).result_digests()
+    check_sent_bytes(trial)
+
+
+def possible_orders(trial: Any) -> AverageOrders:
+    """Return the orders of averages that agree with the numbers of steps, and with the staleness of each gradient."""
+    rows = [trial.rows(worker.name, "node_steps") for worker in trial.plan.node_plans_of_role("worker")]
+    steps = [len(worker_rows) for worker_rows in rows]
+    return PairOrders(trial.plan, steps, [[row["staleness"] for row in worker_rows] for worker_rows in rows])
+
+
+def check_sent_bytes(trial: Any) -> None:
+    """Check that every node sent the bytes of the plan, and that its network interface sent no less."""
     for node in trial.plan.bytes_per_step:
         stop = trial.value(node, "node_stop")
         least, most = bytes_bounds(trial, node)
@@ -239,12 +275,12 @@ def parameter_digests(trial: Any) -> Sequence[str]:
 def expected_digests(trial: Any, run_trial: RunTrial, scenario: Path) -> Sequence[str]:
     """Return digests of virtual time for synchronous phases and for groups of all workers.
 
-    Other trials are replayed in the recorded order of arrival, except random pairs, whose order is not recorded.
+    Other trials are replayed in the recorded order of arrival.
     """
+    is_order_known = trial.plan.is_synchronous or trial.plan.is_result_on_workers
+    simulated = parameter_digests(run_trial("simulated", scenario, "it")) if is_order_known else []
     if trial.plan.is_result_on_workers:
-        is_random = not isinstance(trial.plan.strategy, PartialAllReduce)
-        return parameter_digests(trial if is_random else run_trial("simulated", scenario, "it"))
-    simulated = parameter_digests(run_trial("simulated", scenario, "it")) if trial.plan.is_synchronous else []
+        return simulated
     if trial.plan.is_synchronous and (trial.plan.second_phase is None or trial.plan.second_phase.is_synchronous):
         return simulated
     replayed = replay_trial(TrialFolder(trial.folder)).tobytes()
@@ -304,7 +340,7 @@ def worker_count(strategy: Strategy) -> int:
     return WORKERS if fits(strategy, WORKERS) else 1
 
 
-def scenario_document(strategy: Strategy) -> dict[str, Any]:
+def scenario_document(strategy: Strategy, **workload: Any) -> dict[str, Any]:
     """Return a small scenario in which a loss is computed before the end; one worker has a slow device."""
     links = {"uplink": "100mbit", "downlink": "100mbit"}
     return {
@@ -316,6 +352,7 @@ def scenario_document(strategy: Strategy) -> dict[str, Any]:
             "batch": 128,
             "epochs": 2,
             "stop": "budget",
+            **workload,
         },
         "cluster": {
             "workers": worker_count(strategy),
