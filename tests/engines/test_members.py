@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import yaml
-from replay.any_order import AverageOrders, PairOrders
+from replay.any_order import AverageOrders, GroupOrders, PairOrders
 from replay.trial import replay_trial
 from strategy_contexts import fits
 
@@ -157,11 +157,11 @@ ALL_STRATEGIES = [
     *map(parameter_server_strategy, server_settings()),
     *other_strategies(),
 ]
-STRATEGIES_WITH_PARTNERS: list[Strategy] = [AdPsgd()]  # chosen during the run
+STRATEGIES_WITH_PARTNERS: list[Strategy] = [AdPsgd(), PartialAllReduce(group_size=2, connect_within=3)]
 FAST_STRATEGIES = [
     *list(sums_of_whole_vectors())[:2],
     parameter_server_strategy(next(server_settings())),
-    *{strategy.kind: strategy for strategy in other_strategies()}.values(),
+    *{each.kind: each for each in other_strategies() if not isinstance(each, PartialAllReduce)}.values(),
 ]
 
 
@@ -237,7 +237,7 @@ def test_some_order_of_averages_explains_the_result_of_workers_that_choose_partn
 ) -> None:
     """The order is not logged, so the run is short: its result has the bits of one of all orders that are possible."""
     scenario = tmp_path / "members.yaml"
-    scenario.write_text(yaml.safe_dump(scenario_document(strategy, batch=TRAIN_SAMPLES)))
+    scenario.write_text(yaml.safe_dump(scenario_document(strategy, batch=TRAIN_SAMPLES, epochs=3)))
 
     trial = run_trial(engine, scenario, "it")
 
@@ -254,6 +254,8 @@ def possible_orders(trial: Any) -> AverageOrders:
     """Return the orders of averages that agree with the numbers of steps, and with the staleness of each gradient."""
     rows = [trial.rows(worker.name, "node_steps") for worker in trial.plan.node_plans_of_role("worker")]
     steps = [len(worker_rows) for worker_rows in rows]
+    if isinstance(trial.plan.strategy, PartialAllReduce):
+        return GroupOrders(trial.plan, steps)
     return PairOrders(trial.plan, steps, [[row["staleness"] for row in worker_rows] for worker_rows in rows])
 
 
