@@ -9,7 +9,7 @@ import runpy
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pytest
 import yaml
@@ -18,13 +18,15 @@ from replay.trial import replay_trial
 from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
-from services.compressors import Compressor, ErrorFeedback, RandomK, TopK
+from services.compressors import Compressor, ErrorFeedback, Int8, RandomK, TopK
+from services.compressors.base import Aggregation
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
 from services.strategies import (
     AdPsgd,
     AllReduce,
     DiLoCo,
+    DPsgd,
     Easgd,
     LocalSgd,
     ParameterServer,
@@ -33,13 +35,18 @@ from services.strategies import (
     StrategySwitch,
 )
 from services.strategies.base import ExchangePattern
+from services.strategies.gossip.topologies import GraphGossip
 from services.strategies.switching.rules import AtStepRule, PlateauRule
+from services.strategies.vector_sums import PowerSgd
 
 RunTrial: TypeAlias = Callable[..., Any]
 
 TABLES_FOLDER = Path(__file__).parents[1] / "every"
 WORKERS = 4  # even, so that groups of two are complete, and no default of a kind
 TRAIN_SAMPLES = 1438  # of the dataset digits
+GRAPH_EDGES = ((0, 1), (1, 2), (2, 3), (1, 3))  # degrees of 1, 2, 3 and 2
+FRACTIONAL_OVERLAP = DiLoCo(period=5, fragments=2, overlap_steps=0.667)  # fragments that do not divide the period
+FAMILIES = ["strategy", "collective", "all_gather", "gossip_topology"]
 SERVER_FAMILIES = {  # families of a parameter server, by key
     "synchrony": "synchroniser",
     "placement": "placement",
@@ -71,8 +78,13 @@ def collective_pairs() -> Iterator[Strategy]:
 
 
 def sums_of_whole_vectors() -> Iterator[Strategy]:
-    """Return an all-reduce with each all-gather and with payloads that are added; their compressors keep residuals."""
+    """Return an all-reduce with each all-gather and with payloads that are added; their compressors keep residuals.
+
+    Sums that need two collectives per step share a trial.
+    """
     sparse, drawn = ErrorFeedback(inner=TopK(ratio=0.1)), ErrorFeedback(inner=RandomK(ratio=0.1))
+    whole_numbers, factors = AllReduce(compress=Int8(scale="shared")), AllReduce(compress=PowerSgd(min_ratio=0))
+    yield StrategySwitch(before=whole_numbers, after=factors, when=AtStepRule(fraction=0.5))
     yield AllReduce(compress=drawn)
     for gather in last_example_of_each_kind("all_gather"):
         yield AllReduce(compress=sparse, gather=gather)
@@ -123,8 +135,12 @@ def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
 
 
 def other_strategies() -> Iterator[Strategy]:
-    """Return every example of the other strategies, without those whose workers choose their partners in the run."""
-    for strategy in examples("strategy"):
+    """Return every example of the other strategies, without those whose workers choose their partners in the run.
+
+    The fast trials have the last one of each kind.
+    """
+    graph = DPsgd(topology=GraphGossip(edges=GRAPH_EDGES))
+    for strategy in [*examples("strategy"), graph, FRACTIONAL_OVERLAP]:
         if not isinstance(strategy, AllReduce | ParameterServer | AdPsgd):
             yield (
                 with_immediate_switch(strategy)
@@ -159,7 +175,7 @@ ALL_STRATEGIES = [
 ]
 STRATEGIES_WITH_PARTNERS: list[Strategy] = [AdPsgd(), PartialAllReduce(group_size=2, connect_within=3)]
 FAST_STRATEGIES = [
-    *list(sums_of_whole_vectors())[:2],
+    *list(sums_of_whole_vectors())[:3],
     parameter_server_strategy(next(server_settings())),
     *{each.kind: each for each in other_strategies() if not isinstance(each, PartialAllReduce)}.values(),
 ]
@@ -173,7 +189,9 @@ def component_kinds(component: ScenarioComponent) -> Iterator[str]:
             yield from component_kinds(part)
 
 
-@pytest.mark.parametrize("family", ["strategy", "collective", "all_gather", *SERVER_FAMILIES.values()])
+@pytest.mark.parametrize(
+    "family", ["strategy", "collective", "all_gather", "gossip_topology", *SERVER_FAMILIES.values()]
+)
 def test_the_trials_include_every_member(family: str) -> None:
     """A member that joins its family's table joins these trials automatically."""
     included_kinds, fast_kinds = (
@@ -184,6 +202,15 @@ def test_the_trials_include_every_member(family: str) -> None:
     assert {example.kind for example in examples(family)} <= included_kinds
     assert {example.kind for example in examples("strategy")} <= fast_kinds
     assert all(fits(strategy, worker_count(strategy)) for strategy in ALL_STRATEGIES)
+
+
+def test_the_trials_include_every_way_to_sum_vectors() -> None:
+    """The ways send different messages: partial sums, payloads, whole numbers and their scales, or factors."""
+    switches = [strategy for strategy in ALL_STRATEGIES if isinstance(strategy, StrategySwitch)]
+    strategies = [*ALL_STRATEGIES, *(part for switch in switches for part in (switch.before, switch.after))]
+    ways = {strategy.compress.aggregation for strategy in strategies if isinstance(strategy, AllReduce)}
+
+    assert ways == set(get_args(Aggregation))
 
 
 @pytest.mark.slow
