@@ -9,20 +9,24 @@ import runpy
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pytest
 import yaml
+from replay.any_order import AverageOrders, GroupOrders, PairOrders
 from replay.trial import replay_trial
 from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
-from services.compressors import Compressor, ErrorFeedback, RandomK, TopK
+from services.compressors import Compressor, ErrorFeedback, Int8, RandomK, TopK
+from services.compressors.base import Aggregation
 from services.plan import COORDINATOR
 from services.schema.component import ScenarioComponent
 from services.strategies import (
+    AdPsgd,
     AllReduce,
     DiLoCo,
+    DPsgd,
     Easgd,
     LocalSgd,
     ParameterServer,
@@ -31,12 +35,18 @@ from services.strategies import (
     StrategySwitch,
 )
 from services.strategies.base import ExchangePattern
+from services.strategies.gossip.topologies import GraphGossip
 from services.strategies.switching.rules import AtStepRule, PlateauRule
+from services.strategies.vector_sums import PowerSgd
 
 RunTrial: TypeAlias = Callable[..., Any]
 
 TABLES_FOLDER = Path(__file__).parents[1] / "every"
 WORKERS = 4  # even, so that groups of two are complete, and no default of a kind
+TRAIN_SAMPLES = 1438  # of the dataset digits
+GRAPH_EDGES = ((0, 1), (1, 2), (2, 3), (1, 3))  # degrees of 1, 2, 3 and 2
+FRACTIONAL_OVERLAP = DiLoCo(period=5, fragments=2, overlap_steps=0.667)  # fragments that do not divide the period
+FAMILIES = ["strategy", "collective", "all_gather", "gossip_topology"]
 SERVER_FAMILIES = {  # families of a parameter server, by key
     "synchrony": "synchroniser",
     "placement": "placement",
@@ -68,8 +78,13 @@ def collective_pairs() -> Iterator[Strategy]:
 
 
 def sums_of_whole_vectors() -> Iterator[Strategy]:
-    """Return an all-reduce with each all-gather and with payloads that are added; their compressors keep residuals."""
+    """Return an all-reduce with each all-gather and with payloads that are added; their compressors keep residuals.
+
+    Sums that need two collectives per step share a trial.
+    """
     sparse, drawn = ErrorFeedback(inner=TopK(ratio=0.1)), ErrorFeedback(inner=RandomK(ratio=0.1))
+    whole_numbers, factors = AllReduce(compress=Int8(scale="shared")), AllReduce(compress=PowerSgd(min_ratio=0))
+    yield StrategySwitch(before=whole_numbers, after=factors, when=AtStepRule(fraction=0.5))
     yield AllReduce(compress=drawn)
     for gather in last_example_of_each_kind("all_gather"):
         yield AllReduce(compress=sparse, gather=gather)
@@ -120,9 +135,13 @@ def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
 
 
 def other_strategies() -> Iterator[Strategy]:
-    """Return every example of a strategy that is neither an all-reduce nor a parameter server."""
-    for strategy in examples("strategy"):
-        if not isinstance(strategy, AllReduce | ParameterServer):
+    """Return every example of the other strategies, without those whose workers choose their partners in the run.
+
+    The fast trials have the last one of each kind.
+    """
+    graph = DPsgd(topology=GraphGossip(edges=GRAPH_EDGES))
+    for strategy in [*examples("strategy"), graph, FRACTIONAL_OVERLAP]:
+        if not isinstance(strategy, AllReduce | ParameterServer | AdPsgd):
             yield (
                 with_immediate_switch(strategy)
                 if isinstance(strategy, StrategySwitch)
@@ -154,10 +173,11 @@ ALL_STRATEGIES = [
     *map(parameter_server_strategy, server_settings()),
     *other_strategies(),
 ]
+STRATEGIES_WITH_PARTNERS: list[Strategy] = [AdPsgd(), PartialAllReduce(group_size=2, connect_within=3)]
 FAST_STRATEGIES = [
-    *list(sums_of_whole_vectors())[:2],
+    *list(sums_of_whole_vectors())[:3],
     parameter_server_strategy(next(server_settings())),
-    *{strategy.kind: strategy for strategy in other_strategies()}.values(),
+    *{each.kind: each for each in other_strategies() if not isinstance(each, PartialAllReduce)}.values(),
 ]
 
 
@@ -169,16 +189,28 @@ def component_kinds(component: ScenarioComponent) -> Iterator[str]:
             yield from component_kinds(part)
 
 
-@pytest.mark.parametrize("family", ["strategy", "collective", "all_gather", *SERVER_FAMILIES.values()])
+@pytest.mark.parametrize(
+    "family", ["strategy", "collective", "all_gather", "gossip_topology", *SERVER_FAMILIES.values()]
+)
 def test_the_trials_include_every_member(family: str) -> None:
     """A member that joins its family's table joins these trials automatically."""
-    included_kinds = {kind for strategy in ALL_STRATEGIES for kind in component_kinds(strategy)}
+    included_kinds, fast_kinds = (
+        {kind for strategy in [*strategies, *STRATEGIES_WITH_PARTNERS] for kind in component_kinds(strategy)}
+        for strategies in (ALL_STRATEGIES, FAST_STRATEGIES)
+    )
 
     assert {example.kind for example in examples(family)} <= included_kinds
-    assert {example.kind for example in examples("strategy")} <= {
-        kind for strategy in FAST_STRATEGIES for kind in component_kinds(strategy)
-    }
+    assert {example.kind for example in examples("strategy")} <= fast_kinds
     assert all(fits(strategy, worker_count(strategy)) for strategy in ALL_STRATEGIES)
+
+
+def test_the_trials_include_every_way_to_sum_vectors() -> None:
+    """The ways send different messages: partial sums, payloads, whole numbers and their scales, or factors."""
+    switches = [strategy for strategy in ALL_STRATEGIES if isinstance(strategy, StrategySwitch)]
+    strategies = [*ALL_STRATEGIES, *(part for switch in switches for part in (switch.before, switch.after))]
+    ways = {strategy.compress.aggregation for strategy in strategies if isinstance(strategy, AllReduce)}
+
+    assert ways == set(get_args(Aggregation))
 
 
 @pytest.mark.slow
@@ -223,6 +255,39 @@ def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_planned_bytes
     assert trial.events(COORDINATOR, "run_stop")[0]["metadata"]["reason"] == "budget used"
     assert bool(trial.events(COORDINATOR, "switch_committed")) == bool(trial.plan.second_phase)
     assert parameter_digests(trial) == expected_digests(trial, run_trial, scenario)
+    check_sent_bytes(trial)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES_WITH_PARTNERS, ids=lambda strategy: strategy.kind)
+def test_some_order_of_averages_explains_the_result_of_workers_that_choose_partners(
+    run_trial: RunTrial, tmp_path: Path, engine: str, strategy: Strategy
+) -> None:
+    """The order is not logged, so the run is short: its result has the bits of one of all orders that are possible."""
+    scenario = tmp_path / "members.yaml"
+    scenario.write_text(yaml.safe_dump(scenario_document(strategy, batch=TRAIN_SAMPLES, epochs=3)))
+
+    trial = run_trial(engine, scenario, "it")
+
+    workers = [worker.name for worker in trial.plan.node_plans_of_role("worker")]
+    (stop,) = trial.events(COORDINATOR, "run_stop")
+    assert stop["metadata"]["reason"] == "budget used"
+    used = sum(row["samples"] for name in workers for row in trial.rows(name, "node_steps"))
+    assert trial.plan.sample_budget <= used == stop["metadata"]["samples_count"]
+    assert trial.params_sha256 in possible_orders(trial).result_digests()
+    check_sent_bytes(trial)
+
+
+def possible_orders(trial: Any) -> AverageOrders:
+    """Return the orders of averages that agree with the numbers of steps, and with the staleness of each gradient."""
+    rows = [trial.rows(worker.name, "node_steps") for worker in trial.plan.node_plans_of_role("worker")]
+    steps = [len(worker_rows) for worker_rows in rows]
+    if isinstance(trial.plan.strategy, PartialAllReduce):
+        return GroupOrders(trial.plan, steps)
+    return PairOrders(trial.plan, steps, [[row["staleness"] for row in worker_rows] for worker_rows in rows])
+
+
+def check_sent_bytes(trial: Any) -> None:
+    """Check that every node sent the bytes of the plan, and that its network interface sent no less."""
     for node in trial.plan.bytes_per_step:
         stop = trial.value(node, "node_stop")
         least, most = bytes_bounds(trial, node)
@@ -239,12 +304,12 @@ def parameter_digests(trial: Any) -> Sequence[str]:
 def expected_digests(trial: Any, run_trial: RunTrial, scenario: Path) -> Sequence[str]:
     """Return digests of virtual time for synchronous phases and for groups of all workers.
 
-    Other trials are replayed in the recorded order of arrival, except random pairs, whose order is not recorded.
+    Other trials are replayed in the recorded order of arrival.
     """
+    is_order_known = trial.plan.is_synchronous or trial.plan.is_result_on_workers
+    simulated = parameter_digests(run_trial("simulated", scenario, "it")) if is_order_known else []
     if trial.plan.is_result_on_workers:
-        is_random = not isinstance(trial.plan.strategy, PartialAllReduce)
-        return parameter_digests(trial if is_random else run_trial("simulated", scenario, "it"))
-    simulated = parameter_digests(run_trial("simulated", scenario, "it")) if trial.plan.is_synchronous else []
+        return simulated
     if trial.plan.is_synchronous and (trial.plan.second_phase is None or trial.plan.second_phase.is_synchronous):
         return simulated
     replayed = replay_trial(TrialFolder(trial.folder)).tobytes()
@@ -269,8 +334,9 @@ def expected_bytes(trial: Any, node: str) -> float:
         for node_plan in trial.plan.node_plans_of_role("worker")
     }
     if trial.plan.second_phase is None:
-        counts = {name: len(worker_steps) for name, worker_steps in steps.items()}
-        return payload_bytes_in_steps(trial.plan, node, in_whole_periods(counts, trial.plan.exchange_period))
+        counts = in_whole_periods({name: len(rows) for name, rows in steps.items()}, trial.plan.exchange_period)
+        evaluation_bytes = trial.plan.evaluation_bytes.get(node, 0) * len(trial.events(COORDINATOR, "eval_metrics"))
+        return payload_bytes_in_steps(trial.plan, node, counts) + evaluation_bytes
     switch = trial.value(COORDINATOR, "switch_committed")
     before = {name: sum(step < switch["step"] for step in worker_steps) for name, worker_steps in steps.items()}
     computing = [name for name, share in zip(steps, trial.plan.second_phase.worker_weights, strict=True) if share]
@@ -303,7 +369,7 @@ def worker_count(strategy: Strategy) -> int:
     return WORKERS if fits(strategy, WORKERS) else 1
 
 
-def scenario_document(strategy: Strategy) -> dict[str, Any]:
+def scenario_document(strategy: Strategy, **workload: Any) -> dict[str, Any]:
     """Return a small scenario in which a loss is computed before the end; one worker has a slow device."""
     links = {"uplink": "100mbit", "downlink": "100mbit"}
     return {
@@ -315,6 +381,7 @@ def scenario_document(strategy: Strategy) -> dict[str, Any]:
             "batch": 128,
             "epochs": 2,
             "stop": "budget",
+            **workload,
         },
         "cluster": {
             "workers": worker_count(strategy),
