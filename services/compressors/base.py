@@ -34,6 +34,13 @@ SumQuality: TypeAlias = Literal["exact", "rounded", "lossy", "unguarded"]
 SHARED_SCALE_REASON = "quantises the sum of all workers in strategy all_reduce, not single vectors"
 
 
+class UnguardedReason(NamedTuple):
+    """Why sums of compressed vectors are unguarded, and how to change the compression so that they are not."""
+
+    reason: str
+    remedy: str
+
+
 class CompressorSeed(NamedTuple):
     """Seed of the random numbers that a compressor draws for one vector after another."""
 
@@ -95,6 +102,12 @@ class VectorCompression(ScenarioComponent):
         By default, lossy if what is not sent of a vector is added to the next vectors, otherwise unguarded.
         """
         return "lossy" if self.keeps_residual else "unguarded"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        """Return why `sum_quality` is unguarded, for a compression of which it is."""
+        return UnguardedReason(
+            f"{self.kind} loses a part of each vector for good", f"wrap {self.kind} in error_feedback"
+        )
 
     @property
     def applies_momentum(self) -> bool:

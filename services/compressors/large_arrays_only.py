@@ -16,6 +16,8 @@ from services.compressors.base import (
     CompressorSeed,
     CompressorState,
     FormatStage,
+    SumQuality,
+    UnguardedReason,
 )
 from services.compressors.dgc import Dgc
 from services.compressors.encoding.array_split import ArraySplit, gather_entries, scatter_entries, split_range
@@ -90,6 +92,13 @@ class LargeArraysOnly(Compressor):
     @property
     def keeps_residual(self) -> bool:
         return self.inner.keeps_residual
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        return self.inner.sum_quality
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return self.inner.explain_unguarded_sums()
 
     @property
     def applies_momentum(self) -> bool:
