@@ -122,6 +122,10 @@ class VectorCompression(ScenarioComponent):
         """Return the stages of the first vectors of a sender, whose payloads differ in size from all later ones."""
         return ()
 
+    def after_format_stages(self) -> Self:
+        """Return the compression of the vectors after `list_format_stages`, for all vectors."""
+        return self
+
     @property
     def depends_on_arrays(self) -> bool:
         """Whether `fit_to_model` has an effect, so that vectors must begin and end like the parameter vector."""

@@ -112,6 +112,9 @@ class LargeArraysOnly(Compressor):
         stages = self.inner.list_format_stages()
         return tuple(FormatStage(end, self.model_copy(update={"inner": inner})) for end, inner in stages)
 
+    def after_format_stages(self) -> Self:
+        return self.model_copy(update={"inner": self.inner.after_format_stages()})
+
     def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
         return self.model_copy(update={"array_sizes": tuple(map(prod, array_shapes))})
 

@@ -329,6 +329,47 @@ def test_a_probe_trains_whole_batches_of_the_same_workload(step_count: int, step
     assert (probe.nodes, probe.strategy, probe.model) == (plan.nodes, plan.strategy, plan.model)
 
 
+DGC_WITH_WARM_UP = {"kind": "dgc", "ratio": 0.001, "momentum": 0, "warm_up_steps": 40}
+
+
+@pytest.mark.parametrize(
+    "compress",
+    [DGC_WITH_WARM_UP, {"kind": "large_arrays_only", "inner": DGC_WITH_WARM_UP}],
+    ids=lambda compress: compress["kind"],
+)
+def test_a_probe_measures_the_steps_after_the_warm_up(compress: dict[str, Any]) -> None:
+    """The first 20 of 800 steps send 25 % of the entries, so they are much longer than the mean step of the trial."""
+    declared = {"kind": "all_reduce", "compress": compress}
+    constant = {"kind": "all_reduce", "compress": without_warm_up(compress)}
+    plan, later = (plan_with(strategy, "1mbit", epochs=50) for strategy in (declared, constant))
+    probe, expected = make_probe_plan(plan, "probe", 20), make_probe_plan(later, "probe", 20)
+    choice = choice_of({"quality": "lossy", "candidates": [declared, constant]}, "1mbit", epochs=50)
+
+    measured_s = [measure_step_s(each) for each in (probe, expected)]
+    probed = choice.add_probe(0, measured_s[0], "").add_probe(1, measured_s[1], "")
+
+    assert len(plan.format_stages) == 4
+    assert measured_s[0] == measured_s[1]
+    assert (plan.predicted_s - later.predicted_s) / plan.steps == pytest.approx(probed.candidates[0].warm_up_step_s)
+    for candidate in probed.candidates:
+        assert candidate.probe_step_s == pytest.approx(candidate.predicted_step_s, rel=0.02)
+    assert (probed.candidates[0].probe_step_s or 0) > 1.02 * (probed.candidates[1].probe_step_s or 0)
+
+
+def without_warm_up(compress: dict[str, Any]) -> dict[str, Any]:
+    if "inner" in compress:
+        return compress | {"inner": without_warm_up(compress["inner"])}
+    return compress | {"warm_up_steps": 0}
+
+
+def measure_step_s(plan: TrainingPlan) -> float:
+    """Return the mean step of a probe in virtual time."""
+    simulated = SimulatedTrial(plan)
+    simulate_trial(plan, lambda node: simulated.lines[node].append)
+    starts_s = [row["start_s"] for row in simulated.rows(simulated.workers[0], "node_steps")]
+    return float(starts_s[-1] - starts_s[0]) / (len(starts_s) - 1)
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
