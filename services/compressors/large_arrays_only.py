@@ -25,6 +25,7 @@ from services.compressors.error_feedback import ErrorFeedback
 from services.compressors.identity import IdentityCompressor
 from services.compressors.without_residual import CompressorWithoutResidual
 from services.schema.arrays import Array, Vector, array_namespace
+from services.schema.component import SET_BY_ENSAYO
 from services.schema.errors import ProtocolError
 
 CompressorOfLargeArrays: TypeAlias = Annotated[
@@ -62,12 +63,15 @@ class LargeArraysOnly(Compressor):
     min_entries: PositiveInt = Field(1024, description="arrays of the model with fewer entries are sent uncompressed")
     inner: CompressorOfLargeArrays = Field(description="compressor of the other arrays")
     array_sizes: Annotated[tuple[int, ...], LIST_AS_TUPLE] = Field(
-        (), description="sizes of the model's arrays; set by Ensayo, do not write it"
+        (),
+        description="sizes of the model's arrays; set by Ensayo, do not write it",
+        json_schema_extra=SET_BY_ENSAYO,
     )
     entry_range: Annotated[tuple[int, int] | None, LIST_AS_TUPLE] = Field(
         None,
         strict=False,
         description="range of the parameter vector that is compressed; set by Ensayo, do not write it",
+        json_schema_extra=SET_BY_ENSAYO,
     )
 
     @model_validator(mode="after")
