@@ -13,6 +13,7 @@ import numpy as np
 
 from services.schema.arrays import Array, HostArray, Vector
 from services.schema.component import ScenarioComponent
+from services.schema.conflicts import KeyConflict
 
 CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors; None for a compressor without state
 ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
@@ -131,13 +132,13 @@ class VectorCompression(ScenarioComponent):
         """Whether `fit_to_model` has an effect, so that vectors must begin and end like the parameter vector."""
         return False
 
-    def explain_model_conflict(
+    def find_model_conflict(
         self,
         array_shapes: Sequence[ArrayShape],  # noqa: ARG002 - most fit every model
         *,
         has_declared_payload: bool,  # noqa: ARG002
-    ) -> str | None:
-        """Return why this compression cannot be used for a model, with a remedy; None if it can.
+    ) -> KeyConflict | None:
+        """Return why this compression cannot be used for a model, at the key to change; None if it can.
 
         Args:
             array_shapes: shapes of the model's arrays; empty: not known.

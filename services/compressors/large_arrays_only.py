@@ -26,6 +26,7 @@ from services.compressors.identity import IdentityCompressor
 from services.compressors.without_residual import CompressorWithoutResidual
 from services.schema.arrays import Array, Vector, array_namespace
 from services.schema.component import SET_BY_ENSAYO
+from services.schema.conflicts import KeyConflict
 from services.schema.errors import ProtocolError
 
 CompressorOfLargeArrays: TypeAlias = Annotated[
@@ -125,18 +126,17 @@ class LargeArraysOnly(Compressor):
     def fit_to_range(self, start: int, stop: int) -> Self:
         return self.model_copy(update={"entry_range": (start, stop)})
 
-    def explain_model_conflict(self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool) -> str | None:
+    def find_model_conflict(
+        self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool
+    ) -> KeyConflict | None:
         if has_declared_payload:
-            return (
-                f"{self.kind} depends on the sizes of all arrays, which workload.payload does not declare; write "
-                f"compress: {{kind: {self.inner.kind}}}, or remove workload.payload"
-            )
+            why = f"{self.kind} depends on the sizes of all arrays, which workload.payload does not declare"
+            remedy = f"use its inner compressor {self.inner.kind} without {self.kind}, or remove workload.payload"
+            return KeyConflict((), f"{why}; {remedy}")
         largest = max(map(prod, array_shapes), default=self.min_entries)
         if largest < self.min_entries:
-            return (
-                f"no array of this model has min_entries ({self.min_entries:,}) entries, so nothing would be "
-                f"compressed; use at most {largest:,}"
-            )
+            why = f"no array of this model has min_entries ({self.min_entries:,}) entries"
+            return KeyConflict(("min_entries",), f"{why}, so nothing would be compressed; use at most {largest:,}")
         return None
 
     @property

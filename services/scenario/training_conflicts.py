@@ -127,7 +127,8 @@ def _find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         elif stages[-1].end > steps:
             why = f"the warm-up ({stages[-1].end} steps) is longer than the run ({steps} steps)"
             most = steps // len(stages) * len(stages)
-            yield KeyConflict(key, f"{why}; use at most {most}, or declare more epochs")
+            remedy = f"use at most {most}" if most else "remove warm_up_steps"
+            yield KeyConflict(key, f"{why}; {remedy}, or declare more epochs")
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
