@@ -195,15 +195,16 @@ class LargeArraysOnly(Compressor):
     def _split(self, entry_count: int) -> ArraySplit:
         """Return which entries of a vector belong to large and to small arrays.
 
-        A vector of a model whose arrays are not known is one array.
-
         Raises:
-            ProtocolError: the vector is not the range of the parameter vector for which this compressor is.
+            ProtocolError: the arrays of the model are not known, or the vector is not the range of the parameter
+                vector for which this compressor is.
         """
-        start, stop = self.entry_range or (0, sum(self.array_sizes) or entry_count)
+        if not self.array_sizes:
+            raise ProtocolError(f"{self.kind} has not been fitted to the arrays of a model")
+        start, stop = self.entry_range or (0, sum(self.array_sizes))
         if stop - start != entry_count:
             raise ProtocolError(
                 f"{self.kind} is for the entries {start:,} to {stop:,} of the parameter vector, but a vector has "
                 f"{entry_count:,} entries"
             )
-        return split_range(self.array_sizes or (stop,), start, stop, self.min_entries)
+        return split_range(self.array_sizes, start, stop, self.min_entries)
