@@ -143,7 +143,7 @@ def fastest_strategies_finding(summary: RunSummary) -> str:
 def strategy_map_finding(summary: RunSummary) -> str:
     """Return a sentence on the fastest strategy for each combination of the values of two swept keys.
 
-    Applies to several strategies with exactly two swept keys, if a test compares the two fastest strategies anywhere.
+    Applies to several strategies with exactly two swept keys, if a test compares two anywhere.
     """
     strategy_map = make_strategy_map(summary)
     is_compared = strategy_map is not None and any(cell.time_gap for cell in strategy_map.cells)

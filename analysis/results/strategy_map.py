@@ -1,10 +1,10 @@
 """Map of the fastest strategy over two swept keys, with one cell for each combination of their values.
 
-A cell makes a claim only if a paired test separates its two fastest strategies.
+A cell makes a claim only if paired tests separate its fastest strategy from every other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from analysis.report.wording import join_names
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TimeMetric, TrialGroup, TrialResult
 from analysis.statistics.centre import median_of_maybe_infinite
+from analysis.statistics.holm import holm_adjust
 
 MAP_AXES = 2
 WORKERS_LABEL = "workers"
@@ -27,31 +28,42 @@ WORKERS_LABEL = "workers"
 
 @dataclass(frozen=True)
 class StrategyMapCell:
-    """Two fastest strategies under one combination of two swept values, and whether a test separates them."""
+    """Two fastest strategies under one combination of two swept values, and whether tests separate the fastest."""
 
     x: SweptValue
     y: SweptValue
     time_metric: TimeMetric
     winner: TrialGroup | None = None  # with the least median time; None: the cell has no result
     runner_up: TrialGroup | None = None
-    time_gap: StrategyTimeGap | None = None  # paired by seed; None: not measured
+    rival_gaps: tuple[StrategyTimeGap | None, ...] = ()  # to the runner-up and slower rivals; None: not measured
     reason: str = ""  # why the cell has no result, or which strategies are missing in its comparison
 
     @property
     def answer(self) -> FasterAnswer:
-        """Answer to whether the winner is faster than the runner-up.
+        """Answer to whether the winner is faster than every rival.
 
         It is "too close to call", too, where the median and the mean over the repeats order the two differently.
         """
-        if self.winner is None or self.time_gap is None:
-            return FasterAnswer.NOT_MEASURED
-        if self.time_gap.time_metric != self.time_metric or self.time_gap.faster.name != self.winner.name:
+        answers = [self._answer_is_faster_than_rival(gap) for gap in self.rival_gaps]
+        if FasterAnswer.TOO_CLOSE in answers:
             return FasterAnswer.TOO_CLOSE
-        return self.time_gap.answer_is_faster(self.winner)
+        return FasterAnswer.NOT_MEASURED if FasterAnswer.NOT_MEASURED in answers or not answers else FasterAnswer.YES
+
+    def _answer_is_faster_than_rival(self, gap: StrategyTimeGap | None) -> FasterAnswer:
+        if self.winner is None or gap is None:
+            return FasterAnswer.NOT_MEASURED
+        if gap.time_metric != self.time_metric or gap.faster.name != self.winner.name:
+            return FasterAnswer.TOO_CLOSE
+        return gap.answer_is_faster(self.winner)
+
+    @property
+    def time_gap(self) -> StrategyTimeGap | None:
+        """Difference of the winner and the runner-up, paired by seed; None: not measured."""
+        return next(iter(self.rival_gaps), None)
 
     @property
     def is_separated(self) -> bool:
-        """Whether the winner is significantly faster than the runner-up."""
+        """Whether the winner is significantly faster than every rival."""
         return self.answer == FasterAnswer.YES
 
     @property
@@ -125,7 +137,7 @@ class StrategyMap:
         unmeasured = sum(cell.answer == FasterAnswer.NOT_MEASURED for cell in with_result)
         empty = len(self.cells) - len(with_result)
         texts = {
-            "the two fastest strategies are too close to call": too_close,
+            "the fastest strategy is too close to call": too_close,
             "significance is not measured": unmeasured,
             "there is no result": empty,
         }
@@ -137,8 +149,8 @@ def make_strategy_map(summary: RunSummary) -> StrategyMap | None:
 
     Each key must have several values, and apply to all strategies. Return None for other runs, and if no trial
     finished. The fastest strategy of a cell has the least median time: to the target if any strategy reached it, else
-    per sample. Each cell compares its two fastest strategies, paired by seed; p-values are adjusted for the number of
-    cells (Holm).
+    per sample. In each cell, the fastest strategy is compared with every other, paired by seed. The largest of these
+    p-values is that of the claim that it is faster than all; it is adjusted for the number of cells (Holm).
     """
     trials = [trial for trial in summary.trials if not trial.baseline]
     keys = _find_map_keys(trials)
@@ -152,9 +164,10 @@ def make_strategy_map(summary: RunSummary) -> StrategyMap | None:
         _rank_by_median([group for group in groups if _has_swept_values(group.trials[0], point)], metric)
         for point in points
     ]
-    gaps = compare_group_pairs((cell[0], cell[1]) for cell in ranked if _has_result(cell, metric) and len(cell) > 1)
+    rival_gaps = _compare_winners([cell if _has_result(cell, metric) else [] for cell in ranked])
     cells = tuple(
-        _make_cell(summary, point, metric, cell_groups, gaps) for point, cell_groups in zip(points, ranked, strict=True)
+        _make_cell(summary, point, metric, groups, gaps)
+        for point, groups, gaps in zip(points, ranked, rival_gaps, strict=True)
     )
     return StrategyMap(*keys, x_values, y_values, metric, summary.target, cells)
 
@@ -190,20 +203,38 @@ def _has_result(ranked: Sequence[TrialGroup], time_metric: TimeMetric) -> bool:
     return bool(ranked) and bool(np.isfinite(median_time_s(ranked[0], time_metric)))
 
 
+def _compare_winners(cells: Sequence[Sequence[TrialGroup]]) -> list[tuple[StrategyTimeGap | None, ...]]:
+    """Return the differences of the first group of each cell and every other group of the cell; None: not measured.
+
+    All differences of a cell have the adjusted p-value of its weakest difference.
+    """
+    compared = compare_group_pairs((groups[0], rival) for groups in cells for rival in groups[1:])
+    by_cell = [tuple(find_group_time_gap(groups[0], rival, compared) for rival in groups[1:]) for groups in cells]
+    largest = [max((gap.comparison.p_value for gap in gaps if gap), default=None) for gaps in by_cell]
+    adjusted = iter(holm_adjust(np.array([p_value for p_value in largest if p_value is not None])))
+    return [
+        gaps if p_value is None else _replace_p_values(gaps, float(next(adjusted)))
+        for gaps, p_value in zip(by_cell, largest, strict=True)
+    ]
+
+
+def _replace_p_values(gaps: Sequence[StrategyTimeGap | None], p_adjusted: float) -> tuple[StrategyTimeGap | None, ...]:
+    return tuple(replace(gap, p_adjusted=p_adjusted) if gap else None for gap in gaps)
+
+
 def _make_cell(
     summary: RunSummary,
     point: dict[str, SweptValue],
     time_metric: TimeMetric,
     ranked: Sequence[TrialGroup],
-    gaps: Sequence[StrategyTimeGap],
+    rival_gaps: tuple[StrategyTimeGap | None, ...],
 ) -> StrategyMapCell:
     x, y = point.values()
     reason = _explain_missing_result(summary, point, ranked, time_metric)
     if not _has_result(ranked, time_metric):
         return StrategyMapCell(x, y, time_metric, reason=reason)
     winner, runner_up = ranked[0], next(iter(ranked[1:]), None)
-    gap = find_group_time_gap(winner, runner_up, gaps) if runner_up else None
-    return StrategyMapCell(x, y, time_metric, winner, runner_up, gap, reason)
+    return StrategyMapCell(x, y, time_metric, winner, runner_up, rival_gaps, reason)
 
 
 def _explain_missing_result(

@@ -48,7 +48,7 @@ def _mark(*, is_met: bool) -> str:
 
 
 def _codec_row(case_name: str, samples: CodecSamples) -> tuple[str, ...]:
-    compressor, ratios = CASES[case_name].compressor, _time_ratios(samples)
+    compressor, ratios = CASES[case_name].compressor.fit_to_model(((ENTRIES,),)), _time_ratios(samples)
     size_ratio = 4 * ENTRIES / compressor.compressed_size_bytes(ENTRIES, "float32")
     spread = f"{median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})" if ratios else NO_COUNTERPART
     rates = (rate for side in ("Ensayo", "PyTorch") for rate in _format_rates(samples.get(side, ())))

@@ -72,7 +72,7 @@ def has_torch() -> bool:
 
 
 def _prepare_sides(case_name: str, vector: HostArray) -> Iterator[tuple[Side, Callable[[], CodecTime]]]:
-    yield "Ensayo", EnsayoCodec(CASES[case_name].compressor, vector).measure
+    yield "Ensayo", EnsayoCodec(CASES[case_name].compressor.fit_to_model((vector.shape,)), vector).measure
     if not has_torch():
         return
     from benchmarks.codecs.torch_codecs import TORCH_CODECS, to_tensor  # noqa: PLC0415 - PyTorch may be missing

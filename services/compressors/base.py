@@ -13,6 +13,7 @@ import numpy as np
 
 from services.schema.arrays import Array, HostArray, Vector
 from services.schema.component import ScenarioComponent
+from services.schema.conflicts import KeyConflict
 
 CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors; None for a compressor without state
 ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
@@ -31,6 +32,13 @@ ArrayShape: TypeAlias = tuple[int, ...]
 # lossy      errors are smaller than the vector and have a mean of zero, or the next vectors correct them
 # unguarded  none of these
 SumQuality: TypeAlias = Literal["exact", "rounded", "lossy", "unguarded"]
+
+
+class UnguardedReason(NamedTuple):
+    """Why sums of compressed vectors are unguarded, and how to change the compression so that they are not."""
+
+    reason: str
+    remedy: str
 
 
 class CompressorSeed(NamedTuple):
@@ -95,6 +103,12 @@ class VectorCompression(ScenarioComponent):
         """
         return "lossy" if self.keeps_residual else "unguarded"
 
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        """Return why `sum_quality` is unguarded, for a compression of which it is."""
+        return UnguardedReason(
+            f"{self.kind} loses a part of each vector permanently", f"wrap {self.kind} in error_feedback"
+        )
+
     @property
     def applies_momentum(self) -> bool:
         """Whether momentum is added to gradients, so that the optimiser must not add momentum again."""
@@ -108,18 +122,22 @@ class VectorCompression(ScenarioComponent):
         """Return the stages of the first vectors of a sender, whose payloads differ in size from all later ones."""
         return ()
 
+    def after_format_stages(self) -> Self:
+        """Return the compression of the vectors after `list_format_stages`, for all vectors."""
+        return self
+
     @property
     def depends_on_arrays(self) -> bool:
         """Whether `fit_to_model` has an effect, so that vectors must begin and end like the parameter vector."""
         return False
 
-    def explain_model_conflict(
+    def find_model_conflict(
         self,
         array_shapes: Sequence[ArrayShape],  # noqa: ARG002 - most fit every model
         *,
         has_declared_payload: bool,  # noqa: ARG002
-    ) -> str | None:
-        """Return why this compression cannot be used for a model, with a remedy; None if it can.
+    ) -> KeyConflict | None:
+        """Return why this compression cannot be used for a model, at the key to change; None if it can.
 
         Args:
             array_shapes: shapes of the model's arrays; empty: not known.

@@ -85,11 +85,14 @@ class Dgc(Compressor):
         if not self.warm_up_steps:
             return ()
         length = self.warm_up_steps // WARM_UP_STAGES
-        constant = self.model_copy(update={"warm_up_steps": 0})
+        constant = self.after_format_stages()
         return tuple(
             FormatStage((stage + 1) * length, constant.model_copy(update={"ratio": self._ratio_of_stage(stage)}))
             for stage in range(WARM_UP_STAGES)
         )
+
+    def after_format_stages(self) -> Self:
+        return self.model_copy(update={"warm_up_steps": 0})
 
     @property
     def density(self) -> float:

@@ -4,7 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    UnguardedReason,
+)
 from services.compressors.encoding.bit_packing import BitPlanes, count_packed_bytes
 from services.compressors.encoding.blocks import MAX_BUCKET, count_buckets, list_bucket_blocks
 from services.compressors.encoding.levels import compute_steps, find_largest_magnitudes, multiply_rows
@@ -38,6 +45,12 @@ class Fp4(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return UnguardedReason(
+            "the errors of fp4, which rounds to the nearest number, do not have a mean of zero",
+            "wrap fp4 in error_feedback",
+        )
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""

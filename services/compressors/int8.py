@@ -11,6 +11,7 @@ from services.compressors.base import (
     Compressor,
     CompressorSeed,
     SumQuality,
+    UnguardedReason,
 )
 from services.compressors.encoding.blocks import MAX_BUCKET, count_buckets
 from services.compressors.encoding.levels import MAX_LEVEL, find_largest_magnitudes, iterate_levels, multiply_rows
@@ -48,7 +49,14 @@ class Int8(Compressor):
 
     @property
     def sum_quality(self) -> SumQuality:
-        return "lossy"
+        return "lossy" if self.rounding == "stochastic" else "unguarded"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        remedy = "write rounding: stochastic"
+        return UnguardedReason(
+            "the errors of int8 with rounding: nearest do not have a mean of zero",
+            remedy if self.scale == "shared" else f"{remedy}, or wrap int8 in error_feedback",
+        )
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness | None:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed) if self.rounding == "stochastic" else None

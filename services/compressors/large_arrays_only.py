@@ -15,6 +15,8 @@ from services.compressors.base import (
     CompressorSeed,
     CompressorState,
     FormatStage,
+    SumQuality,
+    UnguardedReason,
 )
 from services.compressors.dgc import Dgc
 from services.compressors.encoding.array_split import ArraySplit, gather_entries, scatter_entries, split_range
@@ -22,6 +24,8 @@ from services.compressors.error_feedback import ErrorFeedback
 from services.compressors.identity import IdentityCompressor
 from services.compressors.without_residual import CompressorWithoutResidual
 from services.schema.arrays import Array, Vector, array_namespace
+from services.schema.component import SET_BY_ENSAYO
+from services.schema.conflicts import KeyConflict
 from services.schema.errors import ProtocolError
 
 CompressorOfLargeArrays: TypeAlias = Annotated[
@@ -59,12 +63,15 @@ class LargeArraysOnly(Compressor):
     min_entries: PositiveInt = Field(1024, description="arrays of the model with fewer entries are sent uncompressed")
     inner: CompressorOfLargeArrays = Field(description="compressor of the other arrays")
     array_sizes: Annotated[tuple[int, ...], LIST_AS_TUPLE] = Field(
-        (), description="sizes of the model's arrays; set by Ensayo, do not write it"
+        (),
+        description="sizes of the model's arrays; set by Ensayo, do not write it",
+        json_schema_extra=SET_BY_ENSAYO,
     )
     entry_range: Annotated[tuple[int, int] | None, LIST_AS_TUPLE] = Field(
         None,
         strict=False,
         description="range of the parameter vector that is compressed; set by Ensayo, do not write it",
+        json_schema_extra=SET_BY_ENSAYO,
     )
 
     @model_validator(mode="after")
@@ -92,6 +99,13 @@ class LargeArraysOnly(Compressor):
         return self.inner.keeps_residual
 
     @property
+    def sum_quality(self) -> SumQuality:
+        return self.inner.sum_quality
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return self.inner.explain_unguarded_sums()
+
+    @property
     def applies_momentum(self) -> bool:
         return self.inner.applies_momentum
 
@@ -103,24 +117,26 @@ class LargeArraysOnly(Compressor):
         stages = self.inner.list_format_stages()
         return tuple(FormatStage(end, self.model_copy(update={"inner": inner})) for end, inner in stages)
 
+    def after_format_stages(self) -> Self:
+        return self.model_copy(update={"inner": self.inner.after_format_stages()})
+
     def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
         return self.model_copy(update={"array_sizes": tuple(map(prod, array_shapes))})
 
     def fit_to_range(self, start: int, stop: int) -> Self:
         return self.model_copy(update={"entry_range": (start, stop)})
 
-    def explain_model_conflict(self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool) -> str | None:
+    def find_model_conflict(
+        self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool
+    ) -> KeyConflict | None:
         if has_declared_payload:
-            return (
-                f"{self.kind} depends on the sizes of all arrays, which workload.payload does not declare; write "
-                f"compress: {{kind: {self.inner.kind}}}, or remove workload.payload"
-            )
+            why = f"{self.kind} depends on the sizes of all arrays, which workload.payload does not declare"
+            remedy = f"use its inner compressor {self.inner.kind} without {self.kind}, or remove workload.payload"
+            return KeyConflict((), f"{why}; {remedy}")
         largest = max(map(prod, array_shapes), default=self.min_entries)
         if largest < self.min_entries:
-            return (
-                f"every array of this model has fewer than min_entries ({self.min_entries:,}) entries, so nothing "
-                f"would be compressed; use at most {largest:,}"
-            )
+            why = f"every array of this model has fewer than min_entries ({self.min_entries:,}) entries"
+            return KeyConflict(("min_entries",), f"{why}, so nothing would be compressed; use at most {largest:,}")
         return None
 
     @property
@@ -179,15 +195,16 @@ class LargeArraysOnly(Compressor):
     def _split(self, entry_count: int) -> ArraySplit:
         """Return which entries of a vector belong to large and to small arrays.
 
-        A vector of a model whose arrays are not known is one array.
-
         Raises:
-            ProtocolError: the vector is not the range of the parameter vector for which this compressor is.
+            ProtocolError: the arrays of the model are not known, or the vector is not the range of the parameter
+                vector for which this compressor is.
         """
-        start, stop = self.entry_range or (0, sum(self.array_sizes) or entry_count)
+        if not self.array_sizes:
+            raise ProtocolError(f"{self.kind} has not been fitted to the arrays of a model")
+        start, stop = self.entry_range or (0, sum(self.array_sizes))
         if stop - start != entry_count:
             raise ProtocolError(
                 f"{self.kind} is for the entries {start:,} to {stop:,} of the parameter vector, but a vector has "
                 f"{entry_count:,} entries"
             )
-        return split_range(self.array_sizes or (stop,), start, stop, self.min_entries)
+        return split_range(self.array_sizes, start, stop, self.min_entries)

@@ -4,7 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    UnguardedReason,
+)
 from services.compressors.encoding.bit_packing import count_packed_bytes, count_set_bits
 from services.compressors.encoding.blocks import MAX_BUCKET, count_buckets, list_bucket_blocks
 from services.compressors.encoding.signs import decode_signs
@@ -30,6 +37,9 @@ class OneBit(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return UnguardedReason("the errors of one_bit do not have a mean of zero", "wrap one_bit in error_feedback")
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""

@@ -12,6 +12,7 @@ from services.compressors.base import (
     Compressor,
     CompressorSeed,
     SumQuality,
+    UnguardedReason,
 )
 from services.compressors.encoding.blocks import MAX_BUCKET
 from services.compressors.encoding.levels import (
@@ -50,19 +51,32 @@ class Qsgd(Compressor):
 
     @property
     def sum_quality(self) -> SumQuality:
-        return "lossy" if self.explain_growing_residual() is None else "unguarded"
+        return "lossy" if self._has_small_error else "unguarded"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return UnguardedReason(self._describe_large_error(), self._remedy_of_large_error)
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)
 
     def explain_growing_residual(self) -> str | None:
-        if self.norm == "max" or min(self.bucket / self.levels**2, sqrt(self.bucket) / self.levels) < 1:
+        if self._has_small_error:
             return None
-        return (
-            f"the squared error of qsgd with levels {self.levels} and bucket {self.bucket} can be larger than the "
-            f"vector, so residuals would grow without limit; write levels: {ceil(sqrt(self.bucket)) + 1} or more, a "
-            "smaller bucket, or norm: max"
-        )
+        why = f"{self._describe_large_error()}, so residuals would grow without limit"
+        return f"{why}; {self._remedy_of_large_error}"
+
+    @property
+    def _has_small_error(self) -> bool:
+        """Whether the error of a vector is smaller than the vector."""
+        return self.norm == "max" or min(self.bucket / self.levels**2, sqrt(self.bucket) / self.levels) < 1
+
+    def _describe_large_error(self) -> str:
+        subject = f"the squared error of qsgd with levels {self.levels} and bucket {self.bucket}"
+        return f"{subject} can be larger than the vector"
+
+    @property
+    def _remedy_of_large_error(self) -> str:
+        return f"write levels: {ceil(sqrt(self.bucket)) + 1} or more, a smaller bucket, or norm: max"
 
     def compress(self, vector: Vector, state: VectorRandomness) -> tuple[CompressedPayload, VectorRandomness]:
         find_peaks = compute_norms if self.norm == "l2" else find_largest_magnitudes

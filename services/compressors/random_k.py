@@ -5,7 +5,14 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    UnguardedReason,
+)
 from services.compressors.encoding.largest_entries import count_kept_entries
 from services.compressors.encoding.randomness import VectorRandomness
 from services.schema.arrays import HostArray, Vector, array_namespace
@@ -43,6 +50,11 @@ class RandomK(Compressor):
 
     def with_density(self, density: float) -> Self:
         return self.model_copy(update={"ratio": density})
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        if not self.unbiased:
+            return super().explain_unguarded_sums()
+        return UnguardedReason("the error of random_k can be larger than the vector", "wrap random_k in error_feedback")
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)

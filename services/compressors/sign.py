@@ -4,7 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    UnguardedReason,
+)
 from services.compressors.encoding.bit_packing import count_packed_bytes
 from services.compressors.encoding.blocks import count_buckets, list_bucket_blocks
 from services.compressors.encoding.signs import decode_signs
@@ -34,6 +41,13 @@ class Sign(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        if self.scale == "none":
+            return UnguardedReason(
+                "sign with scale: none sends no magnitudes", "write scale: l1 and wrap sign in error_feedback"
+            )
+        return UnguardedReason("the errors of sign do not have a mean of zero", "wrap sign in error_feedback")
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""

@@ -5,7 +5,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
+from services.compressors.base import (
+    Aggregation,
+    ArrayFormat,
+    CompressedPayload,
+    Compressor,
+    CompressorSeed,
+    UnguardedReason,
+)
 from services.compressors.encoding.blocks import MAX_BUCKET
 from services.compressors.encoding.levels import compute_norms, find_largest_magnitudes
 from services.compressors.encoding.packed_levels import compress_levels, decompress_levels, packed_level_formats
@@ -37,6 +44,9 @@ class TernGrad(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return UnguardedReason("the error of terngrad can be as large as the vector", "wrap terngrad in error_feedback")
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)

@@ -18,24 +18,35 @@ def plan_best_candidate(trial: TrialSpec, auto: AutoStrategy, plan_trial: PlanTr
 
     At least one candidate must be possible in the scenario of the trial.
     """
-    candidates, plans = auto.list_candidates(), dict[int, TrainingPlan]()
+    candidates, plans, warm_up_s = auto.list_candidates(), dict[int, TrainingPlan](), dict[int, float]()
     records = []
     for number, candidate in enumerate(candidates):
         reason = explain_impossible_candidate(trial.scenario, trial.label, candidate)
         if not reason:
             plans[number] = plan_trial(trial.with_strategy(candidate))
-        records.append(_make_record(candidate, reason, plans.get(number)))
+            warm_up_s[number] = _predict_warm_up_s(plans[number], trial, candidate, plan_trial)
+        records.append(_make_record(candidate, reason, plans.get(number), warm_up_s.get(number, 0.0)))
     choice = StrategyChoice.by_prediction(auto.quality, auto.probes, auto.probe_steps, auto.margin, tuple(records))
     return plans[choice.chosen].model_copy(update={"strategy_choice": choice})
 
 
-def _make_record(candidate: AnyCandidate, impossible_reason: str, plan: TrainingPlan | None) -> CandidateRecord:
+def _predict_warm_up_s(plan: TrainingPlan, trial: TrialSpec, candidate: AnyCandidate, plan_trial: PlanTrial) -> float:
+    """Return by how many seconds larger messages in the first steps lengthen a trial, for its plan."""
+    if not plan.format_stages:
+        return 0.0
+    return plan.predicted_s - plan_trial(trial.with_strategy(candidate.after_format_stages())).predicted_s
+
+
+def _make_record(
+    candidate: AnyCandidate, impossible_reason: str, plan: TrainingPlan | None, warm_up_s: float
+) -> CandidateRecord:
     return CandidateRecord(
         name=describe_candidate(candidate),
         strategy=candidate,
         quality=candidate_quality(candidate),
         impossible_reason=impossible_reason,
         predicted_step_s=plan.predicted_s / plan.steps if plan else None,
+        warm_up_step_s=warm_up_s / plan.steps if plan else 0.0,
         estimate_reason=plan.training_inapplicable_reason if plan else "",
         exchange_period=candidate.describe_worker_exchange().exchange_period,
     )
@@ -45,7 +56,8 @@ def make_probe_plan(candidate_plan: TrainingPlan, probe_name: str, step_count: i
     """Return the plan of a probe: a few steps of a trial under a candidate, without events and without a target.
 
     Model, data, batch, cluster and links are those of the trial. All steps train whole batches, so that probes with
-    different numbers of steps can be compared.
+    different numbers of steps can be compared. A warm-up with larger messages is left out, because it would be most of
+    a probe but is little of the trial.
 
     Args:
         candidate_plan: plan of the trial under the candidate.
@@ -59,6 +71,8 @@ def make_probe_plan(candidate_plan: TrainingPlan, probe_name: str, step_count: i
     return candidate_plan.model_copy(
         update={
             "trial": probe_name,
+            "strategy": candidate_plan.strategy.after_format_stages(),
+            "format_stages": (),
             "epochs": epochs,
             "train_samples": samples,
             "steps_per_epoch": steps_per_epoch,

@@ -24,7 +24,9 @@ class CandidateRecord(FrozenRecord):
     predicted_step_s: float | None = None  # mean over the budget of the trial; None for an impossible candidate
     estimate_reason: str = ""  # why no closed form describes the training time, so that it is an estimate
     exchange_period: int = 1  # steps from one exchange to the next
-    probe_step_s: float | None = None  # measured on whole batches; None: not probed, or the probe failed
+    warm_up_step_s: float = 0.0  # part of `predicted_step_s` by which messages are larger in the first steps
+    # Measured on whole batches after the warm-up, plus `warm_up_step_s`; None: not probed, or the probe failed.
+    probe_step_s: float | None = None
     probe_failure: str = ""  # why the probe has no result
 
     @property
@@ -84,9 +86,14 @@ class StrategyChoice(FrozenRecord):
         return periods * period
 
     def add_probe(self, number: int, step_s: float | None, failure: str) -> Self:
-        """Return this choice with the result of a probe: a measured step in virtual seconds, or a failure."""
-        result = {"probe_step_s": step_s, "probe_failure": failure}
-        probed = self.candidates[number].model_copy(update=result)
+        """Return this choice with the result of a probe: a measured step in virtual seconds, or a failure.
+
+        A probe has no warm-up. The predicted mean time of the warm-up is added, so that the step is a mean over the
+        budget of the trial.
+        """
+        candidate = self.candidates[number]
+        mean_step_s = None if step_s is None else step_s + candidate.warm_up_step_s
+        probed = candidate.model_copy(update={"probe_step_s": mean_step_s, "probe_failure": failure})
         return self.model_copy(
             update={"candidates": (*self.candidates[:number], probed, *self.candidates[number + 1 :])}
         )

@@ -9,19 +9,18 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, PositiveInt, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
 from services.cluster.compute_speed import SampleOperations
 from services.scenario.launch_variables import RESERVED_VARIABLES
 from services.scenario.target import QualityTarget
-from services.schema.component import FrozenRecord
+from services.schema.component import SET_BY_ENSAYO, FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.units import Operations
 
 BUILT_IN_VARIABLES = ("workers", "seed")
 PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
 ENVIRONMENT_KEYS = ("python", "requirements", "image")  # of which a command has at most one
-SET_BY_ENSAYO: dict[str, JsonValue] = {"readOnly": True}  # of keys in a resolved scenario that users do not write
 PROCESSES_OPTION = r"--nproc[-_]per[-_]node(=.*)?"  # of torchrun
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
 from services.scenario.learning_task import learning_task_of
+from services.schema.component import find_keys_set_by_ensayo
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.limits import MAX_PARAMETERS, MAX_STEPS
 from services.schema.units import Duration, Operations
@@ -43,6 +44,8 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         if strategy.kind == "command":
             message = "kind: command needs workload.kind: command; for a training, write for example kind: all_reduce"
             yield KeyConflict(("strategies", label, "kind"), message)
+        for path in find_keys_set_by_ensayo(strategy):
+            yield KeyConflict(("strategies", label, *path), f"{path[-1]} is set by Ensayo; remove it")
         conflicts = strategy.find_scenario_conflicts(_collect_scenario_sizes(scenario))
         yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
     schedule_conflicts = workload.schedule.find_budget_conflicts(workload.training_budget(workers))
@@ -127,6 +130,7 @@ def _find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             why = f"the warm-up ({stages[-1].end} steps) is longer than the run ({steps} steps)"
             most = steps // len(stages) * len(stages)
             remedy = f"use at most {most} (the largest multiple of {len(stages)} within the run)"
+            remedy = remedy if most else "remove warm_up_steps"
             yield KeyConflict(key, f"{why}; {remedy}, or declare more epochs")
 
 

@@ -1,6 +1,10 @@
 """Base classes of the records that a user writes in a scenario."""
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+SET_BY_ENSAYO: dict[str, JsonValue] = {"readOnly": True}  # schema of keys that users do not write
 
 
 class FrozenRecord(BaseModel):
@@ -20,3 +24,20 @@ class ScenarioComponent(FrozenRecord):
     """
 
     kind: str  # each subclass narrows the type to a literal
+
+
+def find_keys_set_by_ensayo(record: BaseModel) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of the keys that Ensayo sets and that have another value than the default, in nested records."""
+    for name, field in type(record).model_fields.items():
+        value = getattr(record, name)
+        if field.json_schema_extra == SET_BY_ENSAYO and value != field.get_default(call_default_factory=False):
+            yield (name,)
+            continue
+        items = enumerate(value) if isinstance(value, tuple) else ()
+        nested: list[tuple[tuple[str | int, ...], BaseModel]] = [
+            ((name, number), item) for number, item in items if isinstance(item, BaseModel)
+        ]
+        if isinstance(value, BaseModel):
+            nested.append(((name,), value))
+        for path, item in nested:
+            yield from ((*path, *rest) for rest in find_keys_set_by_ensayo(item))

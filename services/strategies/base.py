@@ -230,6 +230,10 @@ class Strategy(ScenarioComponent, ABC):
         """
         return self, {}
 
+    def after_format_stages(self) -> "Strategy":
+        """Return the strategy of the steps after its first steps, if messages have other sizes in the first steps."""
+        return self
+
     def list_candidates(self) -> "tuple[SinglePhaseStrategy, ...]":
         """Return the strategies among which the plan of a trial chooses; empty if this strategy is planned itself."""
         return ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from services.compressors import ArrayShape, VectorCompression
-from services.schema.conflicts import KeyConflict
+from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.strategies.base import ScenarioSizes
 
 
@@ -12,11 +12,11 @@ def find_array_conflicts(
 ) -> Iterator[KeyConflict]:
     """Yield a conflict for each compressor, by its key in the strategy, that does not fit the model of a scenario."""
     for key, compressor in compressors.items():
-        reason = compressor.explain_model_conflict(
+        conflict = compressor.find_model_conflict(
             scenario_sizes.array_shapes, has_declared_payload=scenario_sizes.has_declared_payload
         )
-        if reason:
-            yield KeyConflict((key,), reason)
+        if conflict:
+            yield from prepend_parent_key(key, [conflict])
 
 
 def find_shared_scale_conflicts(compressors: Mapping[str, VectorCompression]) -> Iterator[KeyConflict]:

@@ -26,8 +26,8 @@ NO_RESULT = "no result"
 def draw_strategy_map(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the fastest strategy over two swept keys, one cell per combination of their values.
 
-    A cell has the colour of the strategy with the least median time. It is hatched unless a paired test separates the
-    two fastest strategies. A cell without a result is empty.
+    A cell has the colour of the strategy with the least median time. It is hatched unless paired tests separate the
+    fastest strategy from every other. A cell without a result is empty.
     """
     strategy_map = make_strategy_map(run.summary)
     if strategy_map is None:
@@ -109,9 +109,9 @@ def _make_caption(strategy_map: StrategyMap) -> str:
     time = f"time to {strategy_map.target}" if strategy_map.time_metric == "time_to_target" else "time per sample"
     rules = (
         f"Colour and name: the strategy with the least median {time} over the repeats. Number: median {time} of the "
-        "second fastest strategy, divided by that of the fastest. Hatched: a paired test over shared seeds does not "
-        "separate these two (p ≥ 0.05, adjusted for the number of cells by Holm), or there are fewer than two shared "
-        "seeds; such a cell has no proven fastest strategy."
+        "second fastest strategy, divided by that of the fastest. Hatched: paired tests over shared seeds do not "
+        "separate the fastest strategy from every other (largest p ≥ 0.05, adjusted for the number of cells by Holm), "
+        "or another strategy shares fewer than two seeds with it; such a cell has no proven fastest strategy."
     )
     reasons = dict.fromkeys(cell.reason for cell in strategy_map.cells if cell.reason)
     cells = {

@@ -3,11 +3,12 @@
 A strategy with fewer bytes is faster on slow links, and slower on links on which the exchange takes little time, for
 example because it needs more samples to the target. The rate between the two is its crossing.
 
-Measured: at each swept rate, the times of both strategies are compared over their shared seeds. The crossing lies
-between two bracketing rates, at which the 95 % interval of the ratio excludes 1: at the lower one the compressed
-strategy is faster, at the upper one slower. Between them, the logarithm of the ratio is interpolated over the logarithm
-of the rate. Predicted: the time is the samples to the target, times the seconds per sample of the closed form, which
-are interpolated over the reciprocal of the rate, in which closed forms are linear.
+Measured: at each swept rate, the times of both strategies are compared over their shared seeds. p-values are adjusted
+for all these comparisons of the run (Holm), because the rates with a difference are selected among all. The crossing
+lies between two bracketing rates: at the lower one the compressed strategy is significantly faster, at the upper one
+slower. Between them, the logarithm of the ratio is interpolated over the logarithm of the rate. Predicted: the time is
+the samples to the target, times the seconds per sample of the closed form, which are interpolated over the reciprocal
+of the rate, in which closed forms are linear.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,15 +21,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.metrics.comparisons.strategy_comparison import (
+    FasterAnswer,
+    StrategyTimeGap,
+    compare_group_pairs,
+    find_group_time_gap,
+)
 from analysis.reading.plan_view import TrialPlan
 from analysis.results.trial_result import (
     TimeMetric,
     TrialGroup,
     choose_time_metric,
-    have_same_seeds,
     restrict_to_shared_seeds,
 )
-from analysis.statistics.intervals import Interval, ratio_interval
+from analysis.statistics.intervals import Interval
 from services.schema.units import Rate
 
 COMPRESSION_KEYS = ("compress", "compress_replies")
@@ -39,8 +45,8 @@ class CrossingStatus(StrEnum):
     """Whether the rate of a crossing is known."""
 
     MEASURED = "measured"
-    TOO_CLOSE = "too close to call"  # means cross, but the intervals at the rates beside contain 1
-    NOT_BETWEEN_RATES = "not between the swept rates"  # the compressed strategy is not faster up to one of them
+    TOO_CLOSE = "too close to call"  # no significant difference on one side, or not at every rate
+    NOT_BETWEEN_RATES = "not between the swept rates"  # significant at all rates, but not faster up to one of them
     NOT_MEASURED = "not measured"  # not every rate has two repeats that reach the target
 
 
@@ -74,18 +80,18 @@ class RatePoint(NamedTuple):
 
     rate_bps: float
     log_ratio: float  # mean of ln(uncompressed time / compressed time): above 0, compression is faster
-    interval: Interval | None  # of the ratio; None: not measured
+    answer: FasterAnswer  # to whether the compressed strategy is faster, by adjusted p-value
     predicted_difference: float | None  # predicted seconds of the uncompressed less those of the compressed strategy
 
     @property
     def is_faster(self) -> bool:
         """Whether the compressed strategy is significantly faster."""
-        return self.interval is not None and self.interval[0] > 1
+        return self.answer == FasterAnswer.YES and self.log_ratio > 0
 
     @property
     def is_slower(self) -> bool:
         """Whether the compressed strategy is significantly slower."""
-        return self.interval is not None and self.interval[1] < 1
+        return self.answer == FasterAnswer.NO and self.log_ratio < 0
 
 
 def pair_with_uncompressed(plans: Iterable[TrialPlan]) -> dict[str, str]:
@@ -122,7 +128,7 @@ def find_rate_crossings(
     key = _find_rate_key(members)
     if key is None:
         return []
-    crossings = []
+    crossings: list[tuple[str, list[tuple[TrialGroup, TrialGroup]]]] = []
     for label, uncompressed in uncompressed_by_label.items():
         of_strategy = [group for group in members if group.strategy == label]
         for workers, condition in dict.fromkeys((group.workers, _other_values(group, key)) for group in of_strategy):
@@ -134,16 +140,19 @@ def find_rate_crossings(
                 and (other.strategy, other.workers, other.condition) == (uncompressed, workers, group.condition)
             ]
             if len(pairs) > 1:
-                crossings.append(_measure_crossing(pairs, key, condition))
-    return crossings
+                crossings.append((condition, pairs))
+    gaps = compare_group_pairs(pair for _, pairs in crossings for pair in pairs)
+    return [_measure_crossing(pairs, key, condition, gaps) for condition, pairs in crossings]
 
 
-def _measure_crossing(pairs: Sequence[tuple[TrialGroup, TrialGroup]], key: str, condition: str) -> RateCrossing:
+def _measure_crossing(
+    pairs: Sequence[tuple[TrialGroup, TrialGroup]], key: str, condition: str, gaps: Sequence[StrategyTimeGap]
+) -> RateCrossing:
     """Return the crossing of a strategy, given its group and the uncompressed group for each rate."""
     group, uncompressed = pairs[0]
     time_metric = choose_time_metric([each for pair in pairs for each in pair])
     samples = [_mean_samples([pair[side] for pair in pairs], time_metric) for side in (0, 1)]
-    points = [_make_point(pair, _rate_of(pair[0], key), time_metric, samples) for pair in pairs]
+    points = [_make_point(pair, _rate_of(pair[0], key), time_metric, samples, gaps) for pair in pairs]
     points.sort(key=attrgetter("rate_bps"))
     status, reason, bracket = _find_bracket(points)
     return RateCrossing(
@@ -162,19 +171,20 @@ def _measure_crossing(pairs: Sequence[tuple[TrialGroup, TrialGroup]], key: str, 
 
 
 def _make_point(
-    pair: tuple[TrialGroup, TrialGroup], rate_bps: float, time_metric: TimeMetric, samples: Sequence[float]
+    pair: tuple[TrialGroup, TrialGroup],
+    rate_bps: float,
+    time_metric: TimeMetric,
+    samples: Sequence[float],
+    gaps: Sequence[StrategyTimeGap],
 ) -> RatePoint:
     """Return the comparison of a compressed with an uncompressed group at one rate."""
-    shared, log_ratio, interval = restrict_to_shared_seeds(*pair), 0.0, None
-    times = [group.trial_times_s(time_metric) for group in shared]
-    if have_same_seeds(shared) and all(np.isfinite(each).all() and each.all() for each in times):
-        compressed_s, uncompressed_s = times
-        log_ratio = float(np.log(uncompressed_s / compressed_s).mean())
-        rounding_s = [group.time_rounding_s(time_metric) for group in shared]
-        interval = ratio_interval(
-            uncompressed_s, compressed_s, paired=True, rounding_steps=(rounding_s[1], rounding_s[0])
-        )
-    return RatePoint(rate_bps, log_ratio, interval, _predict_difference(pair, samples))
+    difference = _predict_difference(pair, samples)
+    gap = find_group_time_gap(*pair, gaps)
+    if gap is None or gap.time_metric != time_metric or gap.comparison.interval is None:
+        return RatePoint(rate_bps, 0.0, FasterAnswer.NOT_MEASURED, difference)
+    compressed_s, uncompressed_s = (group.trial_times_s(time_metric) for group in restrict_to_shared_seeds(*pair))
+    log_ratio = float(np.log(uncompressed_s / compressed_s).mean())
+    return RatePoint(rate_bps, log_ratio, gap.answer_is_faster(pair[0]), difference)
 
 
 def _predict_difference(pair: tuple[TrialGroup, TrialGroup], samples: Sequence[float]) -> float | None:
@@ -187,15 +197,14 @@ def _predict_difference(pair: tuple[TrialGroup, TrialGroup], samples: Sequence[f
 
 def _find_bracket(points: Sequence[RatePoint]) -> tuple[CrossingStatus, str, Interval | None]:
     """Return whether a crossing is measured, why not, and the bracketing rates, from the lowest to the highest rate."""
-    if any(point.interval is None for point in points):
+    if any(point.answer == FasterAnswer.NOT_MEASURED for point in points):
         return CrossingStatus.NOT_MEASURED, "not every rate has two repeats that reach the target with both", None
-    signs = [point.log_ratio > 0 for point in points]
     faster, slower = ([p.rate_bps for p in points if p.is_faster], [p.rate_bps for p in points if p.is_slower])
     if faster and slower and max(faster) < min(slower):
         return CrossingStatus.MEASURED, "", (max(faster), min(slower))
-    if all(signs) and faster:
+    if len(faster) == len(points):
         return CrossingStatus.NOT_BETWEEN_RATES, "faster at every swept rate", None
-    if not any(signs) and slower:
+    if len(slower) == len(points):
         return CrossingStatus.NOT_BETWEEN_RATES, "slower at every swept rate", None
     if faster and slower and max(slower) < min(faster):
         return CrossingStatus.NOT_BETWEEN_RATES, "slower on slow links, and faster on fast ones", None

@@ -179,6 +179,11 @@ class AllReduce(SinglePhaseStrategy):
             for end, compressor in self.compress.list_format_stages()
         )
 
+    def after_format_stages(self) -> Self:
+        if not self.compress.list_format_stages():
+            return self
+        return self.model_copy(update={"compress": self.compress.after_format_stages()})
+
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         whole_vector = self.predict_averaging_step_time(cost_model, 1)
         return self.overlap.predict_step_time(whole_vector, partial(_predict_exchange_of_entries, self, cost_model))

@@ -67,9 +67,8 @@ def _explain_unguarded(candidate: CandidateStrategy) -> str:
                 "do not wait for all workers has no known limit; write synchrony: {kind: bsp}"
             )
         if candidate.compress_replies.sum_quality == "unguarded":
-            return "no value of quality permits these compress_replies; use fp16 or int8"
-    return (
-        f"no value of quality permits compressor {candidate.compress.kind} without error_feedback, because it "
-        "loses a part of each vector permanently, or its errors can be as large as the vector; wrap it in "
-        "error_feedback"
-    )
+            replies = candidate.compress_replies
+            why = f"no value of quality permits compress_replies {replies.kind}"
+            return f"{why}, because {replies.explain_unguarded_sums().reason}; use fp16 or int8"
+    reason, remedy = candidate.compress.explain_unguarded_sums()
+    return f"no value of quality permits compressor {candidate.compress.kind}, because {reason}; {remedy}"

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from services.collectives import NetworkAndModelSizes
+from services.schema.component import SET_BY_ENSAYO
 from services.schema.units import Bytes
 from services.strategies.cost_model import StepTimePrediction
 from services.strategies.overlap.base import BucketPart, GradientBucket, Overlap, PredictExchange
@@ -32,7 +33,9 @@ class BucketOverlap(Overlap):
         description="bytes of a bucket on the wire; the array that reaches this size is the last one of its bucket. "
         "auto: the smallest size of whose exchange time latency is at most a tenth",
     )
-    buckets: tuple[GradientBucket, ...] = Field((), description="buckets of the model; set by Ensayo, do not write it")
+    buckets: tuple[GradientBucket, ...] = Field(
+        (), description="buckets of the model; set by Ensayo, do not write it", json_schema_extra=SET_BY_ENSAYO
+    )
 
     @property
     def gradient_buckets(self) -> tuple[GradientBucket, ...]:

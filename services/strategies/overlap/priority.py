@@ -12,6 +12,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from services.collectives import NetworkAndModelSizes
+from services.schema.component import SET_BY_ENSAYO
 from services.schema.units import Bytes
 from services.strategies.cost_model import StepTimePrediction
 from services.strategies.overlap.base import BucketPart, GradientBucket, Overlap, PredictExchange
@@ -35,8 +36,12 @@ class PriorityOverlap(Overlap):
 
     kind: Literal["priority"] = "priority"
     partition_size: Bytes = Field(Bytes("4MB"), description="largest part that is exchanged at once, on the wire")
-    buckets: tuple[GradientBucket, ...] = Field((), description="ranges of the model; set by Ensayo, do not write it")
-    order: tuple[BucketPart, ...] = Field((), description="order of the parts; set by Ensayo, do not write it")
+    buckets: tuple[GradientBucket, ...] = Field(
+        (), description="ranges of the model; set by Ensayo, do not write it", json_schema_extra=SET_BY_ENSAYO
+    )
+    order: tuple[BucketPart, ...] = Field(
+        (), description="order of the parts; set by Ensayo, do not write it", json_schema_extra=SET_BY_ENSAYO
+    )
 
     @property
     def gradient_buckets(self) -> tuple[GradientBucket, ...]:

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from services.compressors import Aggregation, ArrayShape, VectorCompression
+from services.schema.component import SET_BY_ENSAYO
 from services.strategies.vector_sums.low_rank_factors import LowRankLayout
 
 
@@ -43,7 +44,7 @@ class PowerSgd(VectorCompression):
         description="arrays with fewer entries than this multiple of the entries of their factors are not compressed",
     )
     array_shapes: tuple[ArrayShape, ...] = Field(
-        (), description="shapes of the model's arrays; set by Ensayo, do not write it"
+        (), description="shapes of the model's arrays; set by Ensayo, do not write it", json_schema_extra=SET_BY_ENSAYO
     )
 
     @property

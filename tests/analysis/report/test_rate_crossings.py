@@ -14,7 +14,7 @@ from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialGroup, TrialResult, group_trials, measure_trial
 
 RATES = ("10mbit", "100mbit", "300mbit", "1gbit", "3gbit")
-BPS = {"10mbit": 1e7, "100mbit": 1e8, "300mbit": 3e8, "1gbit": 1e9, "3gbit": 3e9}
+BPS = {"10mbit": 1e7, "100mbit": 1e8, "300mbit": 3e8, "600mbit": 6e8, "1gbit": 1e9, "3gbit": 3e9}
 STEP_BITS = {"ring": 10e6, "sparse": 1e6}  # of an exchange
 COMPUTE_S = 0.08
 NOISE = (0.99, 1.0, 1.01, 1.005, 0.995)  # by seed
@@ -128,6 +128,44 @@ def test_no_rate_is_stated_where_the_repeats_vary_too_much(runs: Runs) -> None:
     (text,) = sentences(runs(noise=(0.7, 1.0, 1.4, 1.2, 0.85)))
 
     assert text == "the link rate up to which compression is faster than ring is too close to call for sparse"
+
+
+def test_faster_at_every_rate_needs_a_significant_difference_at_every_rate(runs: Runs) -> None:
+    """At 3gbit, the exchange takes so little time that the difference is within the spread of the repeats."""
+    noise = (0.95, 1.0, 1.05, 1.04, 0.96)
+    (text,) = sentences(runs(("10mbit", "100mbit", "3gbit"), noise, samples={"ring": 10_000, "sparse": 10_000}))
+
+    assert text == "the link rate up to which compression is faster than ring is too close to call for sparse"
+
+
+def test_slower_at_every_rate_needs_a_significant_difference_at_every_rate(runs: Runs) -> None:
+    """Near the crossing, the ratio varies around 1."""
+    near_crossing = runs(("600mbit", "1gbit", "3gbit"), noise=(0.97, 1.0, 1.03, 1.02, 0.98))
+    assert find_rate_crossings(groups(near_crossing), PAIRS)[0].status == CrossingStatus.TOO_CLOSE
+
+    (text,) = sentences(near_crossing)
+
+    assert "slower at every swept rate" not in text
+
+
+def test_slower_on_slow_and_faster_on_fast_links_needs_a_significant_difference_on_both_sides(runs: Runs) -> None:
+    (text,) = sentences(runs(noise=(0.7, 1.0, 1.4, 1.2, 0.85)), {"ring": "sparse"})
+
+    assert text == "the link rate up to which compression is faster than sparse is too close to call for ring"
+
+
+def test_p_values_are_adjusted_for_all_strategies_and_rates(runs: Runs) -> None:
+    """The difference at 1gbit is significant among two comparisons, but not among eighteen."""
+    noise = (0.95, 1.0, 1.06, 1.04, 0.96)
+    alone = runs(("10mbit", "1gbit"), noise)
+    copies = [f"sparse {number}" for number in range(9)]
+    many = [replace(trial, id=f"{name} {trial.id}", strategy=name) for name in copies for trial in alone[10:]]
+
+    (crossing,) = find_rate_crossings(groups(alone), PAIRS)
+    of_many = find_rate_crossings(groups([*alone[:10], *many]), dict.fromkeys(copies, "ring"))
+
+    assert crossing.status == CrossingStatus.MEASURED
+    assert [each.status for each in of_many] == [CrossingStatus.TOO_CLOSE] * len(copies)
 
 
 def test_no_rate_is_stated_without_repeats(runs: Runs) -> None:

@@ -180,6 +180,14 @@ def test_compressing_all_arrays_is_training_with_the_inner_compressor(strategy: 
     assert trials[0].params_sha256 == trials[1].params_sha256
 
 
+def test_a_compressor_that_does_not_know_the_arrays_of_the_model_is_an_error() -> None:
+    """It would compress biases, which must stay uncompressed, without a word."""
+    compressor = LargeArraysOnly(inner=TopK())
+
+    with pytest.raises(ProtocolError, match="has not been fitted to the arrays of a model"):
+        compressor.init_state(86, CompressorSeed())
+
+
 def test_compressing_no_array_would_be_training_without_compression() -> None:
     """A server of one shard gets the gradient itself if all arrays of its range are small."""
     compressor = of_large_arrays(TopK(), min_entries=71)

@@ -6,7 +6,21 @@ import pytest
 from simulated_trial import SimulatedTrial
 
 from services.cluster.addresses import DummyAddresses
-from services.compressors import ErrorFeedback, Fp16, Int8, Qsgd, RandomK, Sign, SumQuality, TernGrad, TopK
+from services.compressors import (
+    CompressorUnion,
+    ErrorFeedback,
+    Fp4,
+    Fp16,
+    Int8,
+    LargeArraysOnly,
+    OneBit,
+    Qsgd,
+    RandomK,
+    Sign,
+    SumQuality,
+    TernGrad,
+    TopK,
+)
 from services.node.simulate import simulate_trial
 from services.parameter_server.synchronisers import Asp
 from services.plan import StrategyChoice, TrainingPlan, decode_plan, make_plan, make_probe_plan
@@ -14,6 +28,7 @@ from services.plan.strategy_choice import CandidateRecord
 from services.scenario.scenario import Scenario
 from services.strategies import AllReduce, AnyCandidate, DiLoCo, LocalSgd, ParameterServer
 from services.strategies.auto import candidate_quality, describe_candidate
+from services.strategies.auto.quality import explain_unpermitted
 from services.strategies.overlap import BucketOverlap
 from services.strategies.vector_sums import PowerSgd
 
@@ -116,6 +131,16 @@ def test_each_guard_adds_candidates_and_never_makes_the_predicted_step_longer() 
         (AllReduce(compress=Fp16()), "rounded"),
         (ParameterServer(compress_replies=Fp16()), "rounded"),
         (AllReduce(compress=Int8()), "lossy"),
+        (AllReduce(compress=Int8(scale="shared")), "lossy"),
+        (AllReduce(compress=Int8(rounding="nearest")), "unguarded"),
+        (AllReduce(compress=ErrorFeedback(inner=Int8(rounding="nearest"))), "lossy"),
+        (ParameterServer(compress_replies=Int8(rounding="nearest")), "unguarded"),
+        (AllReduce(compress=Fp4()), "unguarded"),
+        (AllReduce(compress=ErrorFeedback(inner=Fp4())), "lossy"),
+        (AllReduce(compress=LargeArraysOnly(inner=Int8())), "lossy"),
+        (AllReduce(compress=LargeArraysOnly(inner=Qsgd(norm="max"))), "lossy"),
+        (AllReduce(compress=LargeArraysOnly(inner=TopK())), "unguarded"),
+        (AllReduce(compress=LargeArraysOnly(inner=ErrorFeedback(inner=TopK()))), "lossy"),
         (AllReduce(compress=Qsgd(norm="max")), "lossy"),
         (AllReduce(compress=Qsgd(levels=1, norm="l2")), "unguarded"),
         (AllReduce(compress=ErrorFeedback(inner=TopK())), "lossy"),
@@ -133,6 +158,51 @@ def test_each_guard_adds_candidates_and_never_makes_the_predicted_step_longer() 
 def test_quality_of_candidates(candidate: AnyCandidate, quality: SumQuality) -> None:
     """What loses a part of each gradient for good, or uses old gradients, is permitted by no guard."""
     assert candidate_quality(candidate) == quality
+
+
+@pytest.mark.parametrize(
+    ("compressor", "reason", "remedy", "changed"),
+    [
+        (Fp4(), "mean of zero", "wrap fp4", ErrorFeedback(inner=Fp4())),
+        (Int8(rounding="nearest"), "mean of zero", "rounding: stochastic", Int8()),
+        (Int8(rounding="nearest"), "nearest", "or wrap int8", ErrorFeedback(inner=Int8(rounding="nearest"))),
+        (
+            Int8(rounding="nearest", scale="shared"),
+            "mean of zero",
+            "rounding: stochastic, or declare",
+            Int8(scale="shared"),
+        ),
+        (Qsgd(levels=1), "larger than the vector", "levels: 24", Qsgd(levels=24)),
+        (Qsgd(levels=1), "larger than the vector", "norm: max", Qsgd(levels=1, norm="max")),
+        (TernGrad(), "as large as the vector", "wrap terngrad", ErrorFeedback(inner=TernGrad())),
+        (OneBit(), "mean of zero", "wrap one_bit", ErrorFeedback(inner=OneBit())),
+        (Sign(), "mean of zero", "wrap sign", ErrorFeedback(inner=Sign())),
+        (Sign(scale="none"), "no magnitudes", "scale: l1 and wrap sign", ErrorFeedback(inner=Sign())),
+        (TopK(), "for good", "wrap top_k", ErrorFeedback(inner=TopK())),
+        (RandomK(), "larger than the vector", "wrap random_k", ErrorFeedback(inner=RandomK())),
+        (RandomK(unbiased=False), "for good", "wrap random_k", ErrorFeedback(inner=RandomK())),
+        (
+            LargeArraysOnly(inner=TopK()),
+            "because top_k loses",
+            "wrap top_k",
+            LargeArraysOnly(inner=ErrorFeedback(inner=TopK())),
+        ),
+    ],
+    ids=repr,
+)
+def test_the_remedy_for_an_unguarded_compressor_is_accepted(
+    compressor: CompressorUnion, reason: str, remedy: str, changed: CompressorUnion
+) -> None:
+    """Each compressor has a reason of its own, and its remedy must lead to a valid scenario."""
+    text = explain_unpermitted(AllReduce(compress=compressor), "lossy", 16)
+    assert reason in text
+    assert remedy in text
+
+    candidate = AllReduce(compress=changed)
+    choice = choice_of({"quality": "lossy", "candidates": [candidate.model_dump(mode="json")]})
+
+    assert explain_unpermitted(candidate, "lossy", 16) == ""
+    assert choice.explain(0) == "chosen by prediction"
 
 
 def test_the_plan_is_that_of_the_chosen_strategy() -> None:
@@ -257,6 +327,47 @@ def test_a_probe_trains_whole_batches_of_the_same_workload(step_count: int, step
     assert probe.evaluation_schedule.evaluation_count == 1
     assert (probe.target, probe.events) == (None, ())
     assert (probe.nodes, probe.strategy, probe.model) == (plan.nodes, plan.strategy, plan.model)
+
+
+DGC_WITH_WARM_UP = {"kind": "dgc", "ratio": 0.001, "momentum": 0, "warm_up_steps": 40}
+
+
+@pytest.mark.parametrize(
+    "compress",
+    [DGC_WITH_WARM_UP, {"kind": "large_arrays_only", "inner": DGC_WITH_WARM_UP}],
+    ids=lambda compress: compress["kind"],
+)
+def test_a_probe_measures_the_steps_after_the_warm_up(compress: dict[str, Any]) -> None:
+    """The first 20 of 800 steps send 25 % of the entries, so they are much longer than the mean step of the trial."""
+    declared = {"kind": "all_reduce", "compress": compress}
+    constant = {"kind": "all_reduce", "compress": without_warm_up(compress)}
+    plan, later = (plan_with(strategy, "1mbit", epochs=50) for strategy in (declared, constant))
+    probe, expected = make_probe_plan(plan, "probe", 20), make_probe_plan(later, "probe", 20)
+    choice = choice_of({"quality": "lossy", "candidates": [declared, constant]}, "1mbit", epochs=50)
+
+    measured_s = [measure_step_s(each) for each in (probe, expected)]
+    probed = choice.add_probe(0, measured_s[0], "").add_probe(1, measured_s[1], "")
+
+    assert len(plan.format_stages) == 4
+    assert measured_s[0] == measured_s[1]
+    assert (plan.predicted_s - later.predicted_s) / plan.steps == pytest.approx(probed.candidates[0].warm_up_step_s)
+    for candidate in probed.candidates:
+        assert candidate.probe_step_s == pytest.approx(candidate.predicted_step_s, rel=0.02)
+    assert (probed.candidates[0].probe_step_s or 0) > 1.02 * (probed.candidates[1].probe_step_s or 0)
+
+
+def without_warm_up(compress: dict[str, Any]) -> dict[str, Any]:
+    if "inner" in compress:
+        return compress | {"inner": without_warm_up(compress["inner"])}
+    return compress | {"warm_up_steps": 0}
+
+
+def measure_step_s(plan: TrainingPlan) -> float:
+    """Return the mean step of a probe in virtual time."""
+    simulated = SimulatedTrial(plan)
+    simulate_trial(plan, lambda node: simulated.lines[node].append)
+    starts_s = [row["start_s"] for row in simulated.rows(simulated.workers[0], "node_steps")]
+    return float(starts_s[-1] - starts_s[0]) / (len(starts_s) - 1)
 
 
 @pytest.mark.parametrize(
