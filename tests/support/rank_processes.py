@@ -5,6 +5,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -83,7 +84,8 @@ def _serve_calls(rank: int, rank_count: int, port: int, settings: Mapping[str, A
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(rank_count))
     install_process_group(dict(settings))
-    dist.init_process_group("gloo")
+    # The metering of a command multiplies time limits by the dilation, also the default of half an hour.
+    dist.init_process_group("gloo", timeout=timedelta(minutes=30) * settings.get("dilation", 1))
     while True:
         try:
             function, args = connection.recv()
