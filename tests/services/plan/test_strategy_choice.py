@@ -178,9 +178,9 @@ def test_quality_of_candidates(candidate: AnyCandidate, quality: SumQuality) -> 
         (OneBit(), "mean of zero", "wrap one_bit", ErrorFeedback(inner=OneBit())),
         (Sign(), "mean of zero", "wrap sign", ErrorFeedback(inner=Sign())),
         (Sign(scale="none"), "no magnitudes", "scale: l1 and wrap sign", ErrorFeedback(inner=Sign())),
-        (TopK(), "for good", "wrap top_k", ErrorFeedback(inner=TopK())),
+        (TopK(), "permanently", "wrap top_k", ErrorFeedback(inner=TopK())),
         (RandomK(), "larger than the vector", "wrap random_k", ErrorFeedback(inner=RandomK())),
-        (RandomK(unbiased=False), "for good", "wrap random_k", ErrorFeedback(inner=RandomK())),
+        (RandomK(unbiased=False), "permanently", "wrap random_k", ErrorFeedback(inner=RandomK())),
         (
             LargeArraysOnly(inner=TopK()),
             "because top_k loses",
