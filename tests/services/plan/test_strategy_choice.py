@@ -156,7 +156,7 @@ def test_each_guard_adds_candidates_and_never_makes_the_predicted_step_longer() 
     ids=repr,
 )
 def test_quality_of_candidates(candidate: AnyCandidate, quality: SumQuality) -> None:
-    """What loses a part of each gradient for good, or uses old gradients, is permitted by no guard."""
+    """What loses a part of each gradient permanently, or uses old gradients, is permitted by no guard."""
     assert candidate_quality(candidate) == quality
 
 
