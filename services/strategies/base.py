@@ -114,6 +114,11 @@ class WorkerContext:
         return GroupMember(self.transport, self.workers, self.rank)
 
     @property
+    def other_workers(self) -> tuple[str, ...]:
+        """Names of all workers but this one, by rank."""
+        return tuple(name for rank, name in enumerate(self.workers) if rank != self.rank)
+
+    @property
     def compressor_seed(self) -> CompressorSeed:
         """Seed of the random numbers with which this worker compresses whole vectors."""
         return CompressorSeed(self.seed, self.rank)

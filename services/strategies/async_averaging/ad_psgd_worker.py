@@ -40,7 +40,7 @@ class ActiveWorker(WorkerAlgorithm):
 
     @property
     def receiver_names(self) -> tuple[str, ...]:
-        return _names_of_others(self)
+        return self.context.other_workers
 
     def initial_state(self, params: Vector) -> AdPsgdState:
         """Return the state before the first step, and start the service that counts samples if it runs here."""
@@ -103,7 +103,7 @@ class PassiveWorker(WorkerAlgorithm):
 
     @property
     def receiver_names(self) -> tuple[str, ...]:
-        return _names_of_others(self)
+        return self.context.other_workers
 
     def initial_state(self, params: Vector) -> AdPsgdState:
         """Return the state before the first step, and start to average parameters with active workers."""
@@ -136,9 +136,3 @@ class PassiveWorker(WorkerAlgorithm):
 
     def final_params(self, step_result: StepResult) -> Vector:  # noqa: ARG002 - averages have changed them since
         return self.service.current_params
-
-
-def _names_of_others(algorithm: WorkerAlgorithm) -> tuple[str, ...]:
-    """Return the names of all workers but that of an algorithm."""
-    own_rank = algorithm.context.rank
-    return tuple(name for rank, name in enumerate(algorithm.context.workers) if rank != own_rank)

@@ -35,8 +35,7 @@ class PartialAllReduceWorker(WorkerAlgorithm):
 
     @property
     def receiver_names(self) -> tuple[str, ...]:
-        own_rank = self.context.rank
-        return tuple(name for rank, name in enumerate(self.context.workers) if rank != own_rank)
+        return self.context.other_workers
 
     def initial_state(self, params: Vector) -> PartialAllReduceState:
         """Return the state before the first step, and start the service that forms groups if it runs on this node."""

@@ -139,8 +139,7 @@ class NoLoCoWorker(WorkerAlgorithm):
 
     @property
     def receiver_names(self) -> tuple[str, ...]:
-        rank = self.context.rank
-        return tuple(name for other, name in enumerate(self.context.workers) if other != rank)
+        return self.context.other_workers
 
     def initial_state(self, params: Vector) -> NoLoCoState:
         return NoLoCoState(self.context.updater.init_state(params), params, params - params)
