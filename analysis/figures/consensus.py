@@ -59,7 +59,7 @@ def draw_consensus(run: AnalysedRun) -> CaptionedFigure | None:
     if all(distance > 0 for trial in trials for _, distance in trial.points):
         axes.set_yscale("log")
     axes.set_xlabel("step")
-    axes.set_ylabel("relative distance")
+    axes.set_ylabel("relative consensus distance")
     caption = (
         "Root mean square over the workers of the distance between a worker's parameters and their mean, relative to "
         "the norm of the mean, at each evaluation of the first repeat. Evaluations use the mean."
@@ -82,11 +82,14 @@ def _figure_title(trials: Sequence[TrialConsensus]) -> str:
     """Return the finding on the largest and the smallest distance at the last evaluation."""
     ranked = sorted(trials, key=lambda trial: trial.points[-1][1])
     nearest, farthest = ranked[0], ranked[-1]
-    sentence = (
-        f"At the last evaluation, the parameters of {farthest.name} are {_format_distance(farthest)} of their norm "
-        "from their mean"
+    if len(ranked) == 1:
+        return (
+            f"At the last evaluation, the relative consensus distance is {_format_distance(nearest)} ({nearest.name})"
+        )
+    return (
+        f"At the last evaluation, relative consensus distances are {_format_distance(nearest)} ({nearest.name}) to "
+        f"{_format_distance(farthest)} ({farthest.name})"
     )
-    return sentence if len(ranked) == 1 else f"{sentence}, those of {nearest.name} {_format_distance(nearest)}"
 
 
 def _format_distance(trial: TrialConsensus) -> str:

@@ -59,8 +59,8 @@ def test_figure_names_the_farthest_and_the_nearest_strategy(gossip_run: Analysed
     assert set(last.index) == {"ring", "exponential"}
     far, near = last.idxmax(), last.idxmin()
     assert figure.title == (
-        f"At the last evaluation, the parameters of {far} ×8 are {last[far]:.2%} of their norm from their mean, those "
-        f"of {near} ×8 {last[near]:.2%}"
+        f"At the last evaluation, relative consensus distances are {last[near]:.2%} ({near} ×8) to {last[far]:.2%} "
+        f"({far} ×8)"
     )
 
 
