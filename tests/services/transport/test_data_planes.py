@@ -168,6 +168,7 @@ class CountingProxy:
     def __init__(self, target: Address) -> None:
         self._target = target
         self._tasks: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self.forwarded_bytes = 0
 
     async def start(self) -> Address:
@@ -175,13 +176,19 @@ class CountingProxy:
         self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
         return Address(host="127.0.0.1", port=self._server.sockets[0].getsockname()[1])
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Stop listening, and close both sockets of each connection before the event loop ends."""
         self._server.close()
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # the loop closes the sockets of aborted connections in its next turn
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back_reader, forward_writer = await asyncio.open_connection(self._target.host, self._target.port)
+        self._writers += [writer, forward_writer]
         self._tasks += [
             asyncio.create_task(self._copy(reader, forward_writer, counts=True)),
             asyncio.create_task(self._copy(back_reader, writer, counts=False)),
@@ -223,7 +230,7 @@ def test_messages_of_a_declared_size_have_as_many_bytes_on_the_network(
         await receive_remaining_pieces(transports["b"], "a", first, received)
         await sending
         await asyncio.gather(*(transport.stop() for transport in transports.values()))
-        proxy.close()
+        await proxy.close()
         return received, transports["a"], proxy.forwarded_bytes
 
     with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
