@@ -6,7 +6,8 @@ import sys
 from benchmarks.commands.cases import all_trial_rows
 from benchmarks.commands.measurements import measure_trial_rows
 from benchmarks.commands.metering_cost import METERING_ROW, measure_metering_cost
-from benchmarks.commands.results_page import RESULTS_PAGE, describe_origin, format_page, format_table
+from benchmarks.commands.results_page import RESULTS_PAGE, format_page, format_table
+from benchmarks.page_origin import describe_origin
 
 DEFAULT_ROUNDS = 3
 

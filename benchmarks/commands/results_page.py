@@ -7,7 +7,6 @@ from statistics import median
 
 from benchmarks.commands.measurements import RowResult
 from benchmarks.markdown import markdown_table
-from compose.runs.git_commit import git_commit_of_checkout
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "commands.md"
 HEADER = ("measurement", "median (range)", "limit", "rounds", "defects")
@@ -28,13 +27,6 @@ def format_page(results: Sequence[RowResult], origin: str) -> str:
         "medians from the third step on. Defects are reasons for which a trial is degraded, invalid or failed.\n\n"
         f"{format_table(results)}\n"
     )
-
-
-def describe_origin(machine: str) -> str:
-    """Return the machine and the commit of the measurement, as text for the page."""
-    commit = git_commit_of_checkout()
-    changes = " with uncommitted changes" if commit.get("dirty") else ""
-    return f"{machine}, commit {commit.get('id', 'unknown')[:8]}{changes}"
 
 
 def format_row(result: RowResult) -> tuple[str, ...]:

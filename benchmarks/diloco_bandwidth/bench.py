@@ -21,6 +21,7 @@ from benchmarks.diloco_bandwidth.results_page import (
 )
 from benchmarks.diloco_bandwidth.search import find_bandwidths
 from benchmarks.diloco_bandwidth.trials import UtilisationTrials
+from benchmarks.page_origin import describe_origin
 from benchmarks.study_arguments import EXIT_USAGE, parse_study_arguments
 from compose.engines import choose_engine
 
@@ -41,7 +42,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
             table, page, text = format_table(found), RESULTS_PAGE, render_page(found)
         else:
             compared = compare_with_virtual_time(engine, cells)
-            text = render_real_time_page(compared, arguments.engine, arguments.machine or "")
+            text = render_real_time_page(compared, arguments.engine, describe_origin(arguments.machine or ""))
             table, page = format_real_time_table(compared), REAL_TIME_PAGE
     sys.stdout.write("\n".join([*table, ""]))
     if arguments.machine is not None:

@@ -172,11 +172,11 @@ def needed_gbps_beside_one_step(model: StudyModel) -> float:
     return fragment_bits / (allowed_steps * model.step_s) / 1e9
 
 
-def render_real_time_page(rows: Sequence[RealTimeCell], engine_name: str, machine: str) -> str:
+def render_real_time_page(rows: Sequence[RealTimeCell], engine_name: str, origin: str) -> str:
     """Return the page of cells on an engine in real time."""
     met = sum(row.meets_aim for row in rows)
     conditions = (
-        f"Machine: {machine}. Cells of [diloco-bandwidth.md](diloco-bandwidth.md) at the published bandwidths, with "
+        f"Measured on {origin}. Cells of [diloco-bandwidth.md](diloco-bandwidth.md) at the published bandwidths, with "
         f"models and bandwidths divided by {SIZE_DIVISOR:,}, so that exchanges take as long as there. {met} of "
         f"{len(rows)} cells are within {MAX_STEP_ERROR:.0%} of virtual time in the mean step time."
     )

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.commands.measurements import measure_trial_rows
-from benchmarks.commands.results_page import describe_origin
 from benchmarks.overlap.cases import CONTAINER_ENGINE, VIRTUAL_TIME_ENGINE, all_rows
 from benchmarks.overlap.results_page import RESULTS_PAGE, format_page, format_table
+from benchmarks.page_origin import describe_origin
 from compose.engines import ENGINE_CLASSES
 
 DEFAULT_ROUNDS = 3

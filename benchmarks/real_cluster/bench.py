@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
+from benchmarks.page_origin import describe_origin
 from benchmarks.real_cluster.comparison import compare_runs
 from benchmarks.real_cluster.measured_runs import read_measured_runs
 from benchmarks.real_cluster.rehearsal import MIN_ROUNDS, Rehearsal, list_cases
@@ -43,7 +44,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
         text = (
             render_page(rows)
             if arguments.is_virtual
-            else render_real_time_page(rows, arguments.engine, arguments.machine)
+            else render_real_time_page(rows, arguments.engine, describe_origin(arguments.machine))
         )
         page.write_text(text, encoding="utf-8")
     return 0

@@ -55,14 +55,14 @@ def render_page(rows: Sequence[ComparedRun]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def render_real_time_page(rows: Sequence[ComparedRun], engine_name: str, machine: str) -> str:
+def render_real_time_page(rows: Sequence[ComparedRun], engine_name: str, origin: str) -> str:
     """Return the page of a rehearsal of some runs on an engine in real time."""
     verdicts = {
         f"- {case_of(row.measured).name}: dilation {row.rehearsed.dilation:g}, "
         f"{row.rehearsed.verdict_reasons or 'verdict valid'}"
         for row in rows
     }
-    head = f"# The real cluster, rehearsed on the engine `{engine_name}`\n\nMachine: {machine}."
+    head = f"# The real cluster, rehearsed on the engine `{engine_name}`\n\nMeasured on {origin}."
     link = "[four-l40s.md](four-l40s.md) explains the columns and has all runs in virtual time."
     return "\n".join([f"{head} {link}", "", *sorted(verdicts), "", *format_runs_table(rows)]) + "\n"
 

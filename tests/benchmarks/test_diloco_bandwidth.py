@@ -148,7 +148,7 @@ def test_the_page_of_engines_in_real_time_has_machine_errors_and_verdicts() -> N
 
     page = render_real_time_page(rows, "docker", "two cores")
 
-    assert "Machine: two cores." in page
+    assert "Measured on two cores." in page
     assert f"divided by {SIZE_DIVISOR:,}" in page
     assert "1 of 2 cells are within 5%" in page
     assert "| +4.0% | 95.0% | 93.0% | 3 | valid |" in page

@@ -132,7 +132,7 @@ def test_the_page_of_engines_in_real_time_has_machine_and_dilation(rows: list[Co
     """Its times depend on both."""
     text = render_real_time_page(rows[:2], "docker", "two cores")
 
-    assert "Machine: two cores." in text
+    assert "Measured on two cores." in text
     assert "diloco:1:200m: dilation 1, verdict valid" in text
     assert list(format_runs_table(rows[:2]))[-1] in text
 
