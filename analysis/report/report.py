@@ -106,9 +106,12 @@ def render_report_page(
     run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel], trial_plans: Sequence[TrialPlan] = ()
 ) -> str:
     """Return the page of a report as one self-contained HTML document."""
+    first_sentence, *other_sentences = headline_sentences(run_summary)
+    title, rest_of_first_sentence = wording.split_long_sentence(first_sentence)
     return load_template("report/report.html.j2").render(
         summary=run_summary,
-        headline=headline_sentences(run_summary),
+        title=title,
+        explanations=[sentence for sentence in (rest_of_first_sentence, *other_sentences) if sentence],
         summary_sentences=summary_sentences(run_summary),
         strategy_table=make_strategy_table(run_summary),
         strategy_choices=make_strategy_choice_tables(run_summary.trials),

@@ -162,7 +162,10 @@ def _describe_unproven_winner(last: FastestStrategy, where: str, margin: str) ->
     workers = format_worker_count(last.workers)
     if is_too_close(last.winner_group, last.second_group, last.time_metric, last.difference):
         names = f"{last.winner} and {last.second_group.strategy}"
-        return f"on {workers}{where}, {names} are too close to call: {last.winner} is ahead {margin}"
+        ahead = f"{last.winner} is ahead {margin}"
+        if format_number(last.time_ratio) == "1.00":  # neither is ahead
+            ahead = f"the ratio of their times is {margin.removeprefix('by ')}"
+        return f"on {workers}{where}, {names} are too close to call: {ahead}"
     return f"{last.winner} is fastest on {workers}{where}, {margin}; {_explain_no_significance(last)}"
 
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from services.scenario.payload import PlannedPayload
 
+MAX_TITLE_LENGTH = 140  # two lines of a report
 MAX_LISTED_TRIALS = 3  # in a cell of a table
 NO_VALUE = "\N{EN DASH}"
 WAITS_FOR_EXCHANGE = "waits for the exchange for"  # where a strategy hides a part of its communication
@@ -144,6 +146,20 @@ def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
 def capitalise_first_letter(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
+
+
+def split_long_sentence(sentence: str) -> tuple[str, str]:
+    """Split a sentence at a semicolon, so that the first part can be the title of a page.
+
+    Returns:
+        As many clauses as fit into MAX_TITLE_LENGTH characters, at least one, and the others; each as a sentence. The
+        second is empty where all fit.
+    """
+    clauses = sentence.removesuffix(".").split("; ")
+    lengths = accumulate(len(clause) + len("; ") for clause in clauses)
+    fitting = max(1, sum(length <= MAX_TITLE_LENGTH for length in lengths))
+    first, rest = "; ".join(clauses[:fitting]), "; ".join(clauses[fitting:])
+    return f"{first}.", f"{capitalise_first_letter(rest)}." if rest else ""
 
 
 def describe_repeated_trials(trials: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.report.wording import format_number, format_trial_names
+from analysis.report.wording import MAX_TITLE_LENGTH, format_number, format_trial_names, split_long_sentence
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,17 @@ def test_a_cell_lists_at_most_three_trials(names: tuple[str, ...], text: str) ->
 def test_the_only_trial_of_a_run_is_named() -> None:
     """The word "all" would not say which trial it is."""
     assert format_trial_names(("000-ring-w2-r0",), 1) == "000-ring-w2-r0"
+
+
+def test_the_title_of_a_report_has_the_clauses_that_fit() -> None:
+    """A paragraph in large letters is not read; what does not fit follows as a sentence."""
+    short = "with link 10mbit, ring is fastest; with link 1gbit, ps is fastest."
+    long = f"{short.removesuffix('.')}; {'a' * MAX_TITLE_LENGTH}; the final mae is 0.36."
+
+    assert split_long_sentence(short) == (short, "")
+    assert split_long_sentence(long) == (short, f"A{'a' * (MAX_TITLE_LENGTH - 1)}; the final mae is 0.36.")
+
+
+def test_a_first_clause_that_is_too_long_is_the_title_all_the_same() -> None:
+    """A sentence is not cut within a clause."""
+    assert split_long_sentence(f"{'a' * 300}; b.") == (f"{'a' * 300}.", "B.")
