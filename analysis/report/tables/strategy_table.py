@@ -59,6 +59,16 @@ class StrategyTable:
     has_energy: bool  # whether any row has an energy
     has_costs: bool  # whether any row has an energy or a cost
 
+    @property
+    def has_speedups(self) -> bool:
+        """Whether any row has a speedup; a run without several numbers of workers has none."""
+        return any(row.speedup != NO_VALUE for row in self.rows)
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether the efficiency of any row is split into hardware and statistical efficiency."""
+        return any(row.factors != NO_VALUE for row in self.rows)
+
 
 def make_strategy_table(summary: RunSummary) -> StrategyTable:
     """Return the table of strategies of a run, one row per group of trials in the order of the scenario.

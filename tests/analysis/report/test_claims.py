@@ -434,6 +434,17 @@ def test_the_table_compares_conditions_if_a_single_strategy_ran(run_of: Callable
     assert rows[1].comparison_text.endswith(" vs batch 1")
 
 
+def test_the_table_has_columns_for_speedup_where_a_row_has_one(run_of: Callable[..., RunSummary]) -> None:
+    """Columns of dashes would push the last column, which compares the strategies, out of the page."""
+    same_size = make_strategy_table(run_of(reaching("ring", 4, CLEAR), reaching("ps", 4, SLOWER)))
+    two_sizes = make_strategy_table(run_of(reaching("ring", 1, CLEAR), reaching("ring", 4, SLOWER)))
+
+    assert not same_size.has_speedups
+    assert not same_size.has_factors
+    assert two_sizes.has_speedups
+    assert two_sizes.has_factors
+
+
 def test_the_table_shows_no_interval_of_a_single_run_and_no_factors_without_a_target(
     run_of: Callable[..., RunSummary],
 ) -> None:
