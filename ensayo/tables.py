@@ -119,13 +119,21 @@ def payload_lines(plans: Sequence[Plan]) -> Iterable[str]:
 
 
 def compressed_traffic_lines(plans: Sequence[Plan]) -> Iterable[str]:
-    """Yield one line for each strategy and number of workers whose all-reduce is compressed, on its traffic."""
-    return dict.fromkeys(
-        describe_compressed_traffic(f"{plan.label}{suffix}", plan.workers, phase.compressed_traffic_ratio)
-        for plan in plans
-        for phase, suffix in ((plan, ""), (plan.second_phase, " after the switch"))
-        if phase is not None and phase.compressed_traffic_ratio is not None
-    )
+    """Yield one line for each strategy and number of workers whose all-reduce is compressed, on its traffic.
+
+    There is one line for each combination of swept values if the traffic differs.
+    """
+    traffic = defaultdict[tuple[str, int], dict[float, list[str]]](dict)  # strategy, workers -> ratio -> swept values
+    for plan in plans:
+        for phase, suffix in ((plan, ""), (plan.second_phase, " after the switch")):
+            if phase is not None and (ratio := phase.compressed_traffic_ratio) is not None:
+                traffic[f"{plan.label}{suffix}", plan.workers].setdefault(ratio, []).append(
+                    format_sweep_labels(plan.labels)
+                )
+    for (name, workers), swept_values_by_ratio in traffic.items():
+        for ratio, swept_values in swept_values_by_ratio.items():
+            condition = "" if len(swept_values_by_ratio) == 1 else f" ({'; '.join(dict.fromkeys(swept_values))})"
+            yield describe_compressed_traffic(f"{name}{condition}", workers, ratio)
 
 
 def break_even_density_lines(plans: Sequence[Plan]) -> Iterable[str]:

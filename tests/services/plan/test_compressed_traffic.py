@@ -1,6 +1,6 @@
 """The traffic of a compressed all-reduce relative to a ring, and the sentence that compression does not pay."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -100,6 +100,7 @@ class PlannedPhase(NamedTuple):
     workers: int
     compressed_traffic_ratio: float | None
     second_phase: Any = None
+    labels: Mapping[str, object] = {}
 
 
 def lines_of(*phases: PlannedPhase) -> Sequence[str]:
@@ -134,4 +135,16 @@ def test_summary_names_only_strategies_whose_compression_does_not_pay() -> None:
 
     assert [sentence for sentence in sentences if "compression" in sentence] == [
         "Sparse on 16 workers sends 1.60 times the bytes of a ring all-reduce without compression, " + NOT_PAYING
+    ]
+
+
+def test_plan_names_the_swept_values_if_the_traffic_differs() -> None:
+    """Otherwise two lines would contradict each other."""
+    lines = lines_of(
+        *(PlannedPhase("ring", 4, ratio, labels={"scheme": scheme}) for scheme, ratio in (("int8", 0.5), ("dgc", 0.1)))
+    )
+
+    assert [line.partition(" sends ")[0] for line in lines] == [
+        "ring (scheme int8) on 4 workers",
+        "ring (scheme dgc) on 4 workers",
     ]
