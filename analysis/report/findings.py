@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.metrics.strategy_switch import (
+from analysis.metrics.strategy_changes.strategy_switch import find_median_saving_switch
+from analysis.metrics.strategy_changes.strategy_switch_text import (
     describe_reported_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
-    find_median_saving_switch,
 )
 from analysis.report.balance_finding import load_balancing_finding
 from analysis.report.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding

@@ -15,8 +15,8 @@ from analysis.metrics.comparisons.rate_crossings import RateCrossing, find_rate_
 from analysis.metrics.comparisons.strategy_comparison import StrategyTimeGap, compare_strategies
 from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount, choose_worker_counts_of_curve
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
-from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s_per_batch
-from analysis.metrics.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult, staleness_cost_s_per_batch
+from analysis.metrics.strategy_changes.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileProblem
 from analysis.reading.plan_view import describe_swept_values, swept_values_of_labels
 from analysis.reading.run_folder import RunFolder, write_json

@@ -12,19 +12,27 @@ from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.batch_shares import BatchBalanceResult, measure_batch_balance
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.collectives import CollectiveTimes, count_extra_collectives, measure_collectives
-from analysis.metrics.compute_utilisation import (
+from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
+from analysis.metrics.learning.consensus import ConsensusResult, measure_consensus
+from analysis.metrics.learning.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
+from analysis.metrics.learning.staleness import staleness_statistics
+from analysis.metrics.learning.target import (
+    evaluation_count,
+    evaluation_interval_samples,
+    evaluation_seconds,
+    samples_to_target,
+    time_to_target_s,
+)
+from analysis.metrics.learning.worker_samples import WorkerSampleCounts, count_worker_samples
+from analysis.metrics.running_costs import measure_running_costs
+from analysis.metrics.startup import startup_s
+from analysis.metrics.step_times.compute_utilisation import (
     UNKNOWN_UTILISATION,
     ComputeUtilisation,
     measure_compute_utilisation,
 )
-from analysis.metrics.consensus import ConsensusResult, measure_consensus
-from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
-from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
-from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
-from analysis.metrics.running_costs import measure_running_costs
-from analysis.metrics.staleness import staleness_statistics
-from analysis.metrics.startup import startup_s
-from analysis.metrics.step_seconds import (
+from analysis.metrics.step_times.predicted_step import predicted_mean_step_s, predicted_typical_step_s
+from analysis.metrics.step_times.step_seconds import (
     StepStatistic,
     mean_hidden_communication_s,
     step_phase_seconds,
@@ -32,16 +40,8 @@ from analysis.metrics.step_seconds import (
     step_time_statistics,
     typical_step_s,
 )
-from analysis.metrics.strategy_choice import StrategyChoiceResult, describe_strategy_choice
-from analysis.metrics.strategy_switch import StrategySwitchResult, measure_switch_times
-from analysis.metrics.target import (
-    evaluation_count,
-    evaluation_interval_samples,
-    evaluation_seconds,
-    samples_to_target,
-    time_to_target_s,
-)
-from analysis.metrics.worker_samples import WorkerSampleCounts, count_worker_samples
+from analysis.metrics.strategy_changes.strategy_choice import StrategyChoiceResult, describe_strategy_choice
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult, measure_switch_times
 from analysis.reading.run_table import TrialLogTables
 from analysis.statistics.centre import Floats, olympic_mean
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from analysis.metrics.strategy_switch_verdict import QUALITY_TOLERANCE
+from analysis.metrics.strategy_changes.strategy_switch_verdict import QUALITY_TOLERANCE
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL

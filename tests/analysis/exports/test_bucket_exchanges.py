@@ -15,8 +15,8 @@ from rich.console import Console
 
 from analysis.exports.export import export_run
 from analysis.exports.readable_trials import read_readable_trials
-from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
-from analysis.metrics.step_seconds import step_phase_seconds
+from analysis.metrics.step_times.predicted_step import predicted_mean_step_s, predicted_typical_step_s
+from analysis.metrics.step_times.step_seconds import step_phase_seconds
 from analysis.reading.run_folder import RunFolder
 from compose.engines import choose_engine
 from compose.runs.run import run_scenario

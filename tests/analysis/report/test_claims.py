@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.strategy_switch import StrategySwitchResult
+from analysis.metrics.step_times.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences

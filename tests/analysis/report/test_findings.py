@@ -8,7 +8,7 @@ import pytest
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.strategy_switch import StrategySwitchResult
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.findings import FINDING_FUNCTIONS, describe_main_finding
 from analysis.report.headline import headline_sentences

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from analysis.metrics.step_seconds import step_time_statistics
+from analysis.metrics.step_times.step_seconds import step_time_statistics
 from analysis.reading.run_table import TrialLogTables
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import steps_of_all_complete_exchanges
+from analysis.metrics.step_times.step_seconds import steps_of_all_complete_exchanges
 from analysis.reading.run_table import TrialLogTables
 
 NO_STEPS = "no step was logged"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import steps_of_complete_exchanges
+from analysis.metrics.step_times.step_seconds import steps_of_complete_exchanges
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 
