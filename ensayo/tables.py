@@ -23,7 +23,7 @@ from ensayo.terminal_text import format_duration, format_step_time, format_sweep
 from ensayo.unknown_predictions import unknown_bytes_reason, unknown_step_reason
 from services.compressors import Compressor
 from services.plan import Plan, PostSwitchPhasePlan
-from services.plan.break_even_density import find_break_even_density
+from services.plan.training.break_even_density import find_break_even_density
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
 

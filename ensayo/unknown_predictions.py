@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from services.plan import CommandPlan, Plan
-from services.plan.command_prediction import payload_bytes_sent
+from services.plan.commands.command_prediction import payload_bytes_sent
 
 NO_SPEED = "no compute speed is declared, so the command runs as fast as this host"
 

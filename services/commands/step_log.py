@@ -8,7 +8,7 @@ from typing import Any
 from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
 from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.plan import CommandPlan
-from services.plan.command_prediction import payload_bytes_sent
+from services.plan.commands.command_prediction import payload_bytes_sent
 from services.runtime.clock import Clock
 from services.runtime.pacing import is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog

@@ -14,7 +14,7 @@ from ensayo.tables import compressed_traffic_lines
 from services.collectives import BinomialTree, Collective, RecursiveDoubling, Ring
 from services.collectives.all_gather import AllGather, DirectAllGather, RingAllGather, TreeAllGather
 from services.compressors import Fp16
-from services.plan.compressed_traffic import compressed_traffic_ratio
+from services.plan.training.compressed_traffic import compressed_traffic_ratio
 from services.strategies import AllReduce, LocalSgd, ParameterServer, SinglePhaseStrategy, SingleWorker
 
 NOT_PAYING = "so compression does not pay"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from services.plan.plan import TrainingPlan
-from services.plan.strategy_choice import CandidateRecord, StrategyChoice
+from services.plan.candidates.strategy_choice import CandidateRecord, StrategyChoice
+from services.plan.training.training_plan import TrainingPlan
 from services.scenario.scenario import TrialSpec
 from services.scenario.training_conflicts import explain_impossible_candidate
 from services.strategies import AnyCandidate, AutoStrategy

@@ -7,11 +7,11 @@ import numpy as np
 
 from services.cluster.addresses import AddressAllocator
 from services.cluster.events import plan_event_occurrences
-from services.plan.command_prediction import payload_bytes_sent, predict_collectives_s, predict_command_step
+from services.plan.commands.command_plan import CommandPlan
+from services.plan.commands.command_prediction import payload_bytes_sent, predict_collectives_s, predict_command_step
 from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan
 from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
-from services.plan.plan import CommandPlan
 from services.plan.prediction import explain_inapplicable_forms_of_cluster
 from services.scenario.command_workload import CommandWorkload
 from services.scenario.run_settings import EngineName
