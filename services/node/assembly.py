@@ -44,8 +44,10 @@ from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
 from services.worker.batch_balancer import BatchBalancer
 from services.worker.event_runner import ScenarioEventRunner
-from services.worker.runtime import WorkerRuntime, WorkerTrainingPhase
+from services.worker.gradient_computer import GradientComputer
+from services.worker.runtime import WorkerRuntime
 from services.worker.strategy_switch import WorkerStrategySwitch
+from services.worker.training_phase import WorkerTrainingPhase
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ async def _run_worker_on_device(
     )
     core_share = _cpu_core_share_log_fields(node_services.measure_core_share())
     _log_node_start(node_services.log, **_device_log_fields(device), **core_share)
-    await worker.warm_up()
+    await worker.gradients.warm_up(worker.phase)
     peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {worker_plan.name}
     await node_services.transport.connect(sorted(peers))
     training_start_s = await node_services.control.join()
@@ -226,11 +228,10 @@ def _make_worker(
         batch_size=plan.data_order.batch_size,
         seed=plan.seed,
     )
-    data, pace = (
-        plan.dataset.load(plan.dtype),
-        _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns),
-    )
+    data = plan.dataset.load(plan.dtype)
+    pacer = _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns)
     parts = assign_training_samples(plan.partition, plan.dataset, plan.workers)
+    gradients = GradientComputer(plan, data, pacer, parts[node_plan.rank] if parts else None)
     phases, strategy_switch = plan.strategy.training_phases(), None
     algorithm = phases.first.create_worker_algorithm(context)
     if phases.switch and plan.second_phase:
@@ -249,14 +250,12 @@ def _make_worker(
         plan,
         node_plan,
         WorkerTrainingPhase(algorithm, plan.is_synchronous, plan.initial_shares),
-        data,
-        pace,
+        gradients,
         node_services.control,
         node_services.clock,
         node_services.log,
         event_runner.begin_events_of_step,
         strategy_switch,
-        parts[node_plan.rank] if parts else None,
         _make_batch_balancer(phases.first, context),
     )
 
