@@ -34,8 +34,8 @@ from compose.host.compute_speed import CpuTimeFunctions
 from services.cluster.events import LinkChange
 from services.plan import CommandPlan, NodePlan, Plan, PostSwitchPhasePlan, TrainingPlan
 from services.runtime.pacing import FORWARD_SHARE, MAX_LATE_STEP_SHARE
+from services.scenario.commands.simulated_advice import leave_out_simulated_engine
 from services.scenario.scenario import AUTO, Scenario
-from services.scenario.simulated_advice import leave_out_simulated_engine
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 from services.strategies import SinglePhaseStrategy

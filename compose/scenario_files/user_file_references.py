@@ -24,7 +24,7 @@ from services.learning.models.own.base import CODE_KEYS
 from services.learning.own_code import OwnCodeError
 from services.learning.own_code.torch_package import MissingTorchError, find_torch
 from services.learning.own_code.user_code import split_reference
-from services.scenario.scenario import swept_value_label
+from services.scenario.trial_identity import swept_value_label
 from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages

@@ -24,7 +24,8 @@ from compose.host.host_facts import container_user
 from compose.scenario_files.load import load_scenario
 from services.commands import launch
 from services.plan import CommandPlan
-from services.scenario.command_workload import CommandImage, CommandInterpreter, CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
+from services.scenario.commands.environment_facts import CommandImage, CommandInterpreter
 from services.schema.errors import UserError
 
 RunTrial: TypeAlias = Callable[..., Any]

@@ -17,7 +17,7 @@ from compose.commands.environments import prepare_environment
 from compose.commands.packages import explain_missing_packages
 from compose.commands.references import CommandReferenceError, check_command_files
 from compose.scenario_files.load import load_scenario
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 

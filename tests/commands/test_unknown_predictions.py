@@ -14,8 +14,8 @@ from ensayo.tables import plan_table
 from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
 from services.commands.missing_module import advise_on_missing_module
 from services.plan import CommandPlan
-from services.scenario.command_workload import CommandWorkload
-from services.scenario.step_profile import StepProfileOutcome
+from services.scenario.commands.command_workload import CommandWorkload
+from services.scenario.commands.step_profile import StepProfileOutcome
 from services.schema.errors import HostError, UserError
 
 PACED = {"throughput": "5/s"}

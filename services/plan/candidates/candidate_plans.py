@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from services.plan.candidates.strategy_choice import CandidateRecord, StrategyChoice
 from services.plan.training.training_plan import TrainingPlan
+from services.scenario.conflicts.training_conflicts import explain_impossible_candidate
 from services.scenario.scenario import TrialSpec
-from services.scenario.training_conflicts import explain_impossible_candidate
 from services.strategies import AnyCandidate, AutoStrategy
 from services.strategies.auto import candidate_quality, describe_candidate
 

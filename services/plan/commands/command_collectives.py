@@ -9,7 +9,7 @@ from services.collectives.data_exchange.all_gather import plan_ring_all_gather
 from services.collectives.data_exchange.broadcast import plan_tree_broadcast
 from services.collectives.data_exchange.reduce_scatter import plan_ring_reduce_scatter
 from services.compressors import Compressor, IdentityCompressor
-from services.scenario.step_profile import CollectiveCall
+from services.scenario.commands.step_profile import CollectiveCall
 from services.strategies import CommandStrategy
 from services.strategies.command import compressor_of_type
 

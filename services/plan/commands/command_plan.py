@@ -5,8 +5,8 @@ from typing import Literal
 
 from services.plan.node_plan import NodePlan, NodeRole
 from services.plan.plan import Plan
-from services.scenario.command_workload import CommandWorkload
-from services.scenario.step_profile import StepProfile
+from services.scenario.commands.command_workload import CommandWorkload
+from services.scenario.commands.step_profile import StepProfile
 from services.strategies import CommandStrategy
 
 

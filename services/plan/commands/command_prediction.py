@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from services.plan.commands.command_collectives import CollectiveTransfers, entries_and_dtype_of, plan_collective
-from services.scenario.step_profile import CollectiveCall, StepProfile
+from services.scenario.commands.step_profile import CollectiveCall, StepProfile
 from services.strategies import CommandStrategy
 from services.strategies.all_reduce import AllReduce
 from services.strategies.command import compressor_of_type

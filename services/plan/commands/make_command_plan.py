@@ -13,10 +13,10 @@ from services.plan.cost import DTYPE_BY_PRECISION, ModelVector, build_cost_model
 from services.plan.node_plan import NodePlan
 from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
 from services.plan.prediction import explain_inapplicable_forms_of_cluster
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
+from services.scenario.commands.step_profile import StepProfile, measure_step_profile
 from services.scenario.run_settings import EngineName
 from services.scenario.scenario import AUTO, TrialSpec
-from services.scenario.step_profile import StepProfile, measure_step_profile
 from services.strategies import CommandStrategy
 from services.strategies.cost_model import CostModel, StepTimePrediction
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from services.cluster.events import WorkerPause, WorkerSlowdown
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.units import Bytes, Operations
 from services.strategies import ScenarioSizes

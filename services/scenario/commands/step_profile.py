@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from services.schema.component import FrozenRecord
 
 if TYPE_CHECKING:
-    from services.scenario.command_workload import CommandWorkload
+    from services.scenario.commands.command_workload import CommandWorkload
 
 
 class CollectiveCall(FrozenRecord):

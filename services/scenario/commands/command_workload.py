@@ -1,18 +1,18 @@
 """Workload of a scenario that runs a training command of the user: one process of the command per worker."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from string import Formatter
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, WithJsonSchema, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from services.cluster.compute_speed import SampleOperations
-from services.scenario.launch_variables import RESERVED_VARIABLES
+from services.scenario.commands.environment_facts import CommandImage, CommandInterpreter, InstalledRequirements
+from services.scenario.commands.launch_variables import RESERVED_VARIABLES
+from services.scenario.commands.value_types import CommandWords, LineMark, LinePattern, Name, names_in_braces
 from services.scenario.target import QualityTarget
 from services.schema.component import SET_BY_ENSAYO, FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
@@ -22,98 +22,11 @@ BUILT_IN_VARIABLES = ("workers", "seed")
 PYTHON_NAMES = ("python", "python3")  # stand for the interpreter of the command
 ENVIRONMENT_KEYS = ("python", "requirements", "image")  # of which a command has at most one
 PROCESSES_OPTION = r"--nproc[-_]per[-_]node(=.*)?"  # of torchrun
-NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
-
-
-def _check_pattern(pattern: str) -> str:
-    """Return a regular expression unchanged; raise ValueError unless it is valid and has one group."""
-    groups = re.compile(_check_expression(pattern)).groups
-    if groups != 1:
-        raise ValueError(f"{pattern!r} needs one group for the number, such as 'loss=(\\S+)', not {groups}")
-    return pattern
-
-
-def _check_expression(expression: str) -> str:
-    """Return a regular expression unchanged; raise ValueError unless it is valid."""
-    try:
-        re.compile(expression)
-    except re.error as error:
-        raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
-    return expression
-
-
-def _split_command(command: object) -> object:
-    """Return the words of a command that is written as one text; return other values as they are."""
-    if isinstance(command, list):
-        return tuple(command)
-    if not isinstance(command, str):
-        return command
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise ValueError(f"{command!r} can't be split into words: {error}") from error
-
-
-CommandWords: TypeAlias = Annotated[
-    tuple[str | int | float, ...],
-    BeforeValidator(_split_command, json_schema_input_type=str | tuple[str | int | float, ...]),
-]
-
-
-def _check_name(name: str) -> str:
-    """Return a name unchanged; raise ValueError unless it may be the name of a module or variable."""
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise ValueError(f"{name!r} is not allowed; use letters, digits and _, with no digit at the start")
-    return name
 
 
 def _is_reserved_variable(name: str) -> bool:
     """Return whether Ensayo sets an environment variable itself; those of torchrun begin with PET_."""
     return name in RESERVED_VARIABLES or name.startswith(("ENSAYO_", "PET_"))
-
-
-def _names_in_braces(word: object) -> list[str]:
-    """Return the names in braces in a word of a command; raise ValueError if a brace has no partner."""
-    return [name for _, name, _, _ in Formatter().parse(str(word)) if name is not None]
-
-
-LineMark: TypeAlias = Annotated[str, AfterValidator(_check_expression)]
-LinePattern: TypeAlias = Annotated[str, AfterValidator(_check_pattern)]
-Name: TypeAlias = Annotated[
-    str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
-]
-
-
-class CommandInterpreter(FrozenRecord):
-    """Python interpreter that runs a command, as it is installed on the host or in an image; set by Ensayo."""
-
-    path: str  # absolute
-    version: str  # such as 3.11.2
-    packages: tuple[str, ...] = ()  # absolute paths of the folders with its installed packages
-    missing: tuple[str, ...] = ()  # names of required modules that it can't find
-    outside: dict[str, str] = Field(
-        {}
-    )  # folders of required modules that it finds elsewhere, such as through .pth files
-
-    @property
-    def minor_version(self) -> str:
-        """Major and minor version, such as 3.11: packages are built for one of these."""
-        return ".".join(self.version.split(".")[:2])
-
-
-class InstalledRequirements(FrozenRecord):
-    """Packages that pip has installed for the requirements file of a command; set by Ensayo."""
-
-    sha256: str  # digest of the texts of the file, and of the files that it includes
-    packages: tuple[str, ...]  # lines of `pip freeze`, such as numpy==2.1.0
-
-
-class CommandImage(FrozenRecord):
-    """Container image of the user in which a command runs, as it is on the Docker engine; set by Ensayo."""
-
-    id: str  # such as sha256:4bc1…
-    search_path: str  # its variable PATH
-    python_path: str = ""  # its variable PYTHONPATH
 
 
 class CommandWorkload(FrozenRecord):
@@ -224,7 +137,7 @@ class CommandWorkload(FrozenRecord):
         used = set[str]()
         for number, word in enumerate(self.command):
             try:
-                names = _names_in_braces(word)
+                names = names_in_braces(word)
             except ValueError as error:
                 message = f"{word!r} has wrong braces: {error}; write {{{{ and }}}} for braces of the command itself"
                 yield KeyConflict(("command", number), message)
@@ -307,7 +220,7 @@ class CommandWorkload(FrozenRecord):
     @property
     def uses_seed(self) -> bool:
         """Whether the words of the command contain the seed of the trial."""
-        return any("seed" in _names_in_braces(word) for word in self.command)
+        return any("seed" in names_in_braces(word) for word in self.command)
 
     def command_words(self, worker_count: int, seed: int) -> tuple[str, ...]:
         """Return the words of the command with all variables replaced."""

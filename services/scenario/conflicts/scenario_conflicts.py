@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import LinkChange, event_conflicts
-from services.scenario.command_conflicts import find_command_conflicts
+from services.scenario.commands.command_conflicts import find_command_conflicts
+from services.scenario.conflicts.training_conflicts import find_training_size_conflicts, find_unswept_conflicts
 from services.scenario.published_curves import unknown_label_conflicts
 from services.scenario.sweep import WORKERS_KEY_PATH, is_positive_int, unsweepable_key_reason
-from services.scenario.training_conflicts import find_training_size_conflicts, find_unswept_conflicts
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
 from services.schema.limits import MAX_SERVERS, MAX_TRIALS, MAX_WORKERS
 
