@@ -30,13 +30,14 @@ from analysis.figures.drawing.style import (
 )
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.wording import (
+    TIMES_SIGN,
     capitalise_first_letter,
     format_number,
     format_percentage,
     format_worker_count,
     join_names,
 )
-from analysis.results.trial_result import TIMES_SIGN, TrialResult
+from analysis.results.trial_result import TrialResult
 
 LINE_STYLE_NAMES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
 MAX_LOSS_CURVE_POINTS = 400  # points are dropped from longer curves, because a page has no more pixels

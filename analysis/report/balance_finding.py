@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from analysis.metrics.batch_shares import BatchBalanceResult
 from analysis.report.wording import format_number, format_worker_count, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 
 
 def load_balancing_finding(summary: RunSummary) -> str:

@@ -14,7 +14,7 @@ from analysis.metrics.comparisons.quality_comparison import (
 from analysis.report.wording import format_percentage, join_names
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
 

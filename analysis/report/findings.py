@@ -35,10 +35,11 @@ from analysis.report.wording import (
     format_worker_count,
     join_names,
 )
+from analysis.results.comparable_groups import choose_time_metric
 from analysis.results.strategy_map import make_strategy_map
 from analysis.results.summary import RunSummary
 from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
-from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
+from analysis.results.trial_group import TimeMetric, TrialGroup
 from analysis.statistics.intervals import confidence_interval
 
 LOSS_METRIC = "loss"  # beside the accuracy, a metric of models that classify

@@ -7,6 +7,7 @@ import numpy as np
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.report.fastest import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import (
+    TIMES_SIGN,
     format_interval,
     format_number,
     format_percentage,
@@ -15,7 +16,6 @@ from analysis.report.wording import (
     join_names,
 )
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN
 
 MIN_CURVE_POINTS = 3  # least number of points of a curve whose growth is described
 MIN_GROWTH_RATIO = 1.1  # ratio below which the growth of a step is not reported

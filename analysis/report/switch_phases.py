@@ -11,7 +11,7 @@ from analysis.metrics.comparisons.strategy_comparison import (
 from analysis.report.fastest import format_missed_repeats
 from analysis.report.wording import format_interval, format_number, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 
 PHASE_COUNT = 2
 

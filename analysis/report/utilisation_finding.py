@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.report.wording import join_names
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 from services.schema.units import Rate
 
 HIGH_UTILISATION = 0.95

@@ -24,7 +24,8 @@ from analysis.reading.run_table import RunLogTables
 from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.report.wording import describe_payload
 from analysis.results.switch_phases import name_phase_strategies
-from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
+from analysis.results.trial_group import TrialGroup, group_trials
+from analysis.results.trial_result import SweepLabels, TrialResult, TrialStatus
 from services.scenario.published_curves import PublishedCurve
 
 SUMMARY_SCHEMA = "ensayo-summary-1"

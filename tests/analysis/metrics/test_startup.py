@@ -8,7 +8,7 @@ import pytest
 from analysis.metrics.learning.target import evaluation_count, evaluation_seconds
 from analysis.metrics.startup import startup_s
 from analysis.reading.run_table import RunLogTables, TrialLogTables
-from analysis.results.trial_result import measure_trial
+from analysis.results.measure_trial import measure_trial
 
 MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
