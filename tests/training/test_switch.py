@@ -449,7 +449,7 @@ def test_node_that_never_reports_aborts_the_switch(
     """The timeout is that of a step; then all nodes continue as before, and the log gives the reason."""
 
     async def sleep(runtime: CoordinatorRuntime) -> bool:
-        while not runtime._is_switch_wait_cancelled:
+        while not runtime.strategy_switch.is_wait_cancelled:
             await runtime.clock.sleep_until(runtime.clock.now() + 1.0)
         return False
 
