@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.reading import mllog
-from analysis.reading.batches import read_logged_rows, rows_to_data_frame
-from analysis.reading.bucket_exchanges import read_bucket_exchanges
-from analysis.reading.collectives import read_collectives
-from analysis.reading.consensus import read_consensus
 from analysis.reading.damage import FileProblem, find_run_file_damage, find_trial_file_damage
-from analysis.reading.mllog import NodeLog, UnusableLogLine
+from analysis.reading.logs import mllog
+from analysis.reading.logs.batches import read_logged_rows, rows_to_data_frame
+from analysis.reading.logs.bucket_exchanges import read_bucket_exchanges
+from analysis.reading.logs.collectives import read_collectives
+from analysis.reading.logs.consensus import read_consensus
+from analysis.reading.logs.mllog import NodeLog, UnusableLogLine
+from analysis.reading.logs.switch_record import StrategySwitchRecord, read_strategy_switch
 from analysis.reading.plan_view import TrialPlan, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
-from analysis.reading.switch_record import StrategySwitchRecord, read_strategy_switch
 from analysis.reading.trial_status import validate_trial_status
 from analysis.reading.waiting import separate_straggler_wait
 from services.learning.sample_pictures import SamplePictures, read_sample_pictures

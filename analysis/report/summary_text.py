@@ -15,10 +15,10 @@ from analysis.metrics.comparisons.strategy_comparison import (
     explain_unchecked_samples,
     find_group_time_gap,
 )
-from analysis.report.crossing_finding import describe_rate_crossings
 from analysis.report.fastest import format_missed_repeats, is_too_close
+from analysis.report.findings.crossing_finding import describe_rate_crossings
+from analysis.report.findings.utilisation_finding import describe_needed_rates
 from analysis.report.tables.reference_table import reference_warning
-from analysis.report.utilisation_finding import describe_needed_rates
 from analysis.report.wording import (
     TIMES_SIGN,
     capitalise_first_letter,

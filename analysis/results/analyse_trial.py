@@ -14,7 +14,7 @@ from analysis.checks import fidelity
 from analysis.metrics.achieved_properties import DeclaredVsAchieved, list_achieved_properties
 from analysis.reading import trial_record as record
 from analysis.reading.damage import FileProblem, read_trial_or_damage
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialLogTables, read_node_logs, read_trial_tables
 from analysis.results.measure_trial import measure_trial

@@ -18,10 +18,10 @@ from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult, staleness_cost_s_per_batch
 from analysis.metrics.strategy_changes.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileProblem
+from analysis.reading.logs.switch_record import NEVER_SWITCHED
 from analysis.reading.plan_view import describe_swept_values, swept_values_of_labels
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunLogTables
-from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.report.wording import describe_payload
 from analysis.results.switch_phases import name_phase_strategies
 from analysis.results.trial_group import TrialGroup, group_trials

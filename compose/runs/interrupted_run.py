@@ -26,7 +26,7 @@ from compose.runs.run_folder import (
     installed_library_versions,
     read_outcome,
 )
-from compose.runs.skipped_trials import SkippedTrial
+from compose.runs.trials.skipped_trials import SkippedTrial
 from compose.scenario_files.validation_messages import explain_validation_error
 from services.learning.datasets.files import install_data_preparer
 from services.plan.trial_outcome import TrialOutcome

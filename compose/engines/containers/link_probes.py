@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from compose.engines.containers.link_enforcement import LinkShaper
 from compose.engines.containers.repeated_measurement import is_conclusive, repeat_until_conclusive, sleep_between_tries
-from compose.runs.supervisor import LinkProbeFailed, TrialFailed
+from compose.runs.trials.supervisor import LinkProbeFailed, TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
     RateProbe,

@@ -22,7 +22,7 @@ from compose.engines import choose_engine
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario, read_first_comment
-from ensayo.progress_display import SilentDisplay
+from ensayo.terminal.progress_display import SilentDisplay
 
 SETTINGS = {"workload.epochs": "1", "sweep.rate.values": "[30mbit]"}
 STEP = 3  # any step that begins and ends beside others

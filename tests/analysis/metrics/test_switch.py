@@ -361,7 +361,7 @@ def test_a_switch_record_without_a_number_is_damage_and_does_not_end_the_report(
     damage = analyse_trial(trial)
 
     assert isinstance(damage, FileProblem)
-    assert "logs: cannot be interpreted (KeyError at analysis/reading/switch_record.py:" in str(damage)
+    assert "logs: cannot be interpreted (KeyError at analysis/reading/logs/switch_record.py:" in str(damage)
     assert f"'{key}'" in str(damage)
 
 

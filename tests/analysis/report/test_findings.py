@@ -10,7 +10,7 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
-from analysis.report.findings import FINDING_FUNCTIONS, describe_main_finding
+from analysis.report.findings.main_finding import FINDING_FUNCTIONS, describe_main_finding
 from analysis.report.headline import headline_sentences
 from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary

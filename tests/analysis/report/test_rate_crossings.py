@@ -9,7 +9,7 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.comparisons.rate_crossings import CrossingStatus, find_rate_crossings, pair_with_uncompressed
 from analysis.reading.run_table import TrialLogTables
-from analysis.report.crossing_finding import describe_rate_crossings, format_rate
+from analysis.report.findings.crossing_finding import describe_rate_crossings, format_rate
 from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_group import TrialGroup, group_trials

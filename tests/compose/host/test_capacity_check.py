@@ -21,7 +21,7 @@ from compose.host.host_demand import USUAL_DILATIONS, TrialHostDemand, compute_h
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
-from ensayo.terminal_text import host_capacity_lines
+from ensayo.terminal.terminal_text import host_capacity_lines
 from services.cluster.addresses import DummyAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel

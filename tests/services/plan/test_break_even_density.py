@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ensayo.tables import break_even_density_lines, describe_break_even_density
+from ensayo.terminal.tables import break_even_density_lines, describe_break_even_density
 from services.cluster.addresses import DummyAddresses
 from services.compressors import Dgc, ErrorFeedback, Fp16, LargeArraysOnly, RandomK, TopK
 from services.plan import Plan, make_plan

@@ -10,7 +10,7 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.report.summary_text import summary_sentences
 from analysis.report.wording import describe_compressed_traffic
 from analysis.results.summary import SUMMARY_SCHEMA, CompressedTraffic, RunSummary
-from ensayo.tables import compressed_traffic_lines
+from ensayo.terminal.tables import compressed_traffic_lines
 from services.collectives import BinomialTree, Collective, RecursiveDoubling, Ring
 from services.collectives.all_gather import AllGather, DirectAllGather, RingAllGather, TreeAllGather
 from services.compressors import Fp16

@@ -17,17 +17,17 @@ from analysis.metrics.strategy_changes.strategy_switch_text import (
     describe_strategy_switch,
     describe_switch_outcomes,
 )
-from analysis.report.balance_finding import load_balancing_finding
-from analysis.report.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
 from analysis.report.fastest import MAX_LISTED, TIE_RATIO, format_missed_repeats
-from analysis.report.scaling_findings import (
+from analysis.report.findings.balance_finding import load_balancing_finding
+from analysis.report.findings.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
+from analysis.report.findings.scaling_findings import (
     MIN_CURVE_POINTS,
     efficiency_vs_one_worker_finding,
     gain_of_more_workers_finding,
     scaling_efficiency_finding,
     step_time_growth_finding,
 )
-from analysis.report.switch_phases import describe_switch_vs_phases
+from analysis.report.findings.switch_phases import describe_switch_vs_phases
 from analysis.report.wording import (
     format_interval,
     format_number,

@@ -19,7 +19,7 @@ from analysis.mlperf.rule_sets.rounds import RuleSet
 from analysis.mlperf.study import MlperfStudy, make_mlperf_study
 from analysis.reading.parallel import ProcessPool
 from ensayo.mlperf_prices import read_accelerator_prices
-from ensayo.tables import create_console
+from ensayo.terminal.tables import create_console
 from services.schema.errors import UserError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 
 COLLECTIVE_COLUMNS = (  # those of `node_collectives`; times in seconds since run_start
     *("step", "operation", "bytes", "dtype", "group_size", "is_asynchronous"),

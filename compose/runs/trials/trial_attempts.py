@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
-from compose.runs.candidate_probes import CandidateProbes
 from compose.runs.run_folder import ATTEMPTS_FOLDER, count_disturbed_attempts, explain_write_errors
-from compose.runs.supervisor import failure_reason
+from compose.runs.trials.candidate_probes import CandidateProbes
+from compose.runs.trials.supervisor import failure_reason
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.fidelity.idle_trial import make_trial
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
-from benchmarks.fidelity.scenarios import CLOSED_FORM
+from benchmarks.fidelity.rows.scenarios import CLOSED_FORM
 from benchmarks.fidelity.training import synchronous_step_s
 from benchmarks.fidelity.trial_cases import (
     MeasuredCase,

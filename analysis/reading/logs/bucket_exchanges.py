@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.reading.batches import read_logged_rows, rows_to_data_frame
-from analysis.reading.mllog import NodeLog, UnusableLogLine
+from analysis.reading.logs.batches import read_logged_rows, rows_to_data_frame
+from analysis.reading.logs.mllog import NodeLog, UnusableLogLine
 from services.runtime.run_log import BUCKET_COLUMNS
 
 ARRAY_SEPARATOR = ", "

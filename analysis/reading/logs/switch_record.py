@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from analysis.reading.mllog import MllogEvent, NodeLog
+from analysis.reading.logs.mllog import MllogEvent, NodeLog
 
 NEVER_SWITCHED = "never switched"
 COMMIT_NUMBERS = {"step": int, "samples": int, "seconds": float}  # numbers of a committed switch that are computed with

@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from compose.data_files.csv_rows import open_csv
 from compose.data_files.limits import MAX_COLUMNS
-from compose.data_files.parquet_rows import open_parquet
+from compose.data_files.readers.csv_rows import open_csv
+from compose.data_files.readers.parquet_rows import open_parquet
 from compose.data_files.samples import (
     FileSamples,
     check_class_count,

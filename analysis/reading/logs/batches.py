@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogLine, decode_logged_table_rows
+from analysis.reading.logs.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogLine, decode_logged_table_rows
 from analysis.statistics.centre import Floats
 
 INTEGER_COLUMNS = frozenset(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 
 # Euclidean distance of a worker's parameters from the mean of all workers, norm of this mean, and what the exchange
 # that computed the mean has cost this worker.

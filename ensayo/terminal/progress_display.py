@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from ensayo.run_progress import RunProgress
-from ensayo.terminal_text import format_duration, trial_title
-from ensayo.unknown_predictions import repeat_lines
+from ensayo.terminal.run_progress import RunProgress
+from ensayo.terminal.terminal_text import format_duration, trial_title
+from ensayo.terminal.unknown_predictions import repeat_lines
 from services.plan import Plan
 from services.scenario.scenario import Scenario
 

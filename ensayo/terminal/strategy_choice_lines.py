@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ensayo.terminal_text import format_step_time, trial_title
+from ensayo.terminal.terminal_text import format_step_time, trial_title
 from services.plan import Plan, StrategyChoice
 
 MAX_LISTED = 5

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from compose.engines.base import EnginePreparationObserver, TrialEngine
 from compose.runs.run_folder import RunFolderError, explain_write_errors
-from compose.runs.supervisor import failure_reason
+from compose.runs.trials.supervisor import failure_reason
 from services.plan import Plan, StrategyChoice, TrainingPlan, decode_plan, make_probe_plan
 from services.plan.trial_outcome import TrialOutcome
 
