@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from command_plans import plan_command
-from wheels import write_wheel
+from programs.wheels import write_wheel
 
 from compose.commands import environments
 from compose.commands.environments import prepare_environment
