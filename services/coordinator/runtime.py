@@ -12,7 +12,9 @@ from math import ceil
 import numpy as np
 
 from services.coordinator.final_parameters import average_worker_reports, join_server_reports
-from services.coordinator.machine import (
+from services.coordinator.machine import RunStateMachine
+from services.coordinator.model_evaluation import ModelEvaluator
+from services.coordinator.run_actions import (
     AnnounceRunStopAction,
     EndSwitchWaitAction,
     EvaluateParametersAction,
@@ -21,10 +23,8 @@ from services.coordinator.machine import (
     ReplyToEvaluationPointAction,
     RequestStrategySwitchAction,
     RunAction,
-    RunStateMachine,
     StartTrainingAction,
 )
-from services.coordinator.model_evaluation import ModelEvaluator
 from services.coordinator.step_events import StepEventStarts
 from services.coordinator.strategy_switch import StrategySwitchCalls
 from services.coordinator.switch_machine import AnnounceDecisionAction, LogRuleDecisionAction, StartSwitchAction
