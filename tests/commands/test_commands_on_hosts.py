@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 from command_plans import make_step_profile
 
-from compose.runs.trials.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from services.scenario.commands import step_profile
 from services.scenario.commands.step_profile import StepProfileOutcome
 

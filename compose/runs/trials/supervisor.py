@@ -4,132 +4,23 @@ Links are shaped and probed, then training starts. The coordinator's *start gate
 have joined and the links are shaped.
 """
 
-import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from compose.engines.base import TrialEventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals
+from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics, LinkShapingRecord, TrialOutcome
-from services.runtime.run_log import LOG_LINE_PREFIX
-from services.schema.errors import EnsayoError
 
 POLL_INTERVAL_S = 0.02
 REPORTED_FAILURE_EXIT_CODE = 4  # of a node that reports an error, which another node may have caused
 EXIT_TIMEOUT_S = 10.0  # wall seconds in which nodes must exit after the coordinator has logged the end of the run
-
-
-class TrialFailed(EnsayoError):
-    """Error that makes a trial fail.
-
-    A node ended with an error or made no progress in time, or the engine failed.
-    """
-
-
-class LinkProbeFailed(TrialFailed):
-    """Error because measured rates or delays differ from the plan, although the kernel's settings are those requested.
-
-    The usual cause is a busy host.
-    """
-
-
-class TrialNodeRunner(ABC):
-    """Interface to the nodes of one trial on this host.
-
-    Each engine implements this interface.
-    """
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start all nodes of the trial.
-
-        Each node waits until all nodes have joined and the coordinator starts training.
-        """
-
-    @abstractmethod
-    def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Shape all links as the trial plan declares.
-
-        Return a record per link, with rates read back from the kernel, if any.
-        """
-
-    def probe_links(self) -> dict[str, LinkShapingRecord]:
-        """Measure all links before training, and return the link records with the results.
-
-        All nodes wait for training to start meanwhile.
-
-        Raises:
-            LinkProbeFailed: a link differs from the plan.
-        """
-        return {}
-
-    def read_link_counters(self) -> dict[str, LinkShapingRecord]:
-        """Read the packet counters of all links after training, and return the link records with the counters."""
-        return {}
-
-    @abstractmethod
-    def start_training(self) -> None:
-        """Signal the coordinator that all links are shaped and that training may begin."""
-
-    @abstractmethod
-    def exit_codes(self) -> dict[str, int]:
-        """Return the exit codes of all nodes that have ended, by node name."""
-
-    @abstractmethod
-    def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to its standard error.
-
-        The result is empty if there is no such line.
-        """
-
-    def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
-        """Return the CPU throttling counters of each node with a CPU quota.
-
-        They count how often the kernel has throttled the node since the start of the node.
-        """
-        return {}
-
-    @abstractmethod
-    def stop(self) -> tuple[str, ...]:
-        """Stop and remove all nodes and networks of the trial.
-
-        All logs are in the trial folder afterwards.
-
-        Returns:
-            Networks that the engine could not remove although no node uses them; the trial does not fail for it.
-        """
-
-
-@dataclass
-class LogTail:
-    """Reader of the new events in a log file that a node is still writing."""
-
-    path: Path
-    _position: int = 0
-
-    def read_new_events(self) -> Iterator[dict[str, Any]]:
-        """Yield the log events that were written since the last call.
-
-        An incomplete line is left for the next call.
-        """
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self._position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                self._position += len(line)
-                _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
-                if token:
-                    yield json.loads(event)
 
 
 @dataclass
