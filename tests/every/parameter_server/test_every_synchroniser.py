@@ -22,12 +22,12 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import (
+from services.ps_shard.machine import ShardStateMachine
+from services.ps_shard.shard_actions import (
     ApplyUpdateAction,
     DropStalePushAction,
     SendReplyAction,
     ShardAction,
-    ShardStateMachine,
     WorkerPush,
 )
 

@@ -21,7 +21,8 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import ApplyUpdateAction, SendReplyAction, ShardStateMachine, WorkerPush
+from services.ps_shard.machine import ShardStateMachine
+from services.ps_shard.shard_actions import ApplyUpdateAction, SendReplyAction, WorkerPush
 
 SENSITIVE = StragglerCriterion(window=2, windows=2, margin=0.0)  # workers often become stragglers and recover
 EXAMPLES: list[Synchroniser] = [
