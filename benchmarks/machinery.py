@@ -22,7 +22,7 @@ from compose.engines import EngineChoice, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
-from compose.runs.supervisor import LogTail
+from compose.runs.trials.log_tail import LogTail
 from services.plan import Plan, decode_plan
 from services.runtime.transport import Message, MessageTag
 from services.scenario.scenario import Scenario

@@ -75,8 +75,8 @@ def run_trials(
 ) -> None:
     """Run all trials of a scenario and write the report, or continue an interrupted run."""
     from compose.scenario_files.load import find_scenario
-    from ensayo.progress_display import create_run_display
     from ensayo.rehearsal import rehearse, resume
+    from ensayo.terminal.progress_display import create_run_display
 
     display = create_run_display(quiet=quiet)
     command = shlex.join(["ensayo", *sys.argv[1:]])
@@ -132,8 +132,8 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     """
     from compose.scenario_files.load import find_scenario
     from ensayo.planning import plan_trials
-    from ensayo.strategy_choice_lines import strategy_choice_lines
-    from ensayo.tables import (
+    from ensayo.terminal.strategy_choice_lines import strategy_choice_lines
+    from ensayo.terminal.tables import (
         balance_lines,
         break_even_density_lines,
         compressed_traffic_lines,
@@ -143,8 +143,8 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         payload_lines,
         plan_table,
     )
-    from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
-    from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
+    from ensayo.terminal.terminal_text import chosen_collective_lines, host_capacity_lines
+    from ensayo.terminal.unknown_predictions import repeat_lines, unknown_prediction_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))
@@ -192,7 +192,7 @@ def validate_scenarios(
 def list_scenarios() -> None:
     """Show the shipped scenarios, each with the question that it answers."""
     from compose.scenario_files.load import SHIPPED_FOLDER, shipped_scenario_paths
-    from ensayo.tables import create_console, scenario_table
+    from ensayo.terminal.tables import create_console, scenario_table
 
     create_console().print(scenario_table(shipped_scenario_paths()))
     typer.echo(f"files: {SHIPPED_FOLDER}")
@@ -349,7 +349,7 @@ def study_mlperf_results(
         # Started before the import below, because both take seconds.
         process_pool.preload_module("analysis.report.report")
         from analysis.mlperf.rule_sets.rounds import choose_rule_set
-        from ensayo.mlperf_tables import write_and_print_mlperf_study
+        from ensayo.terminal.mlperf_tables import write_and_print_mlperf_study
 
         rule_set = choose_rule_set(round_text, trusts_published=trusts_published)
         typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set, prices_path))
@@ -378,7 +378,7 @@ def measure_host_capacity(engine_name: EngineOption = None) -> None:
     from compose.calibration.calibrate import measure_capacity as measure
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
-    from ensayo.progress_display import create_run_display
+    from ensayo.terminal.progress_display import create_run_display
     from services.transport.data_planes import DATA_PLANES
 
     engine, _ = choose_engine(engine_name)

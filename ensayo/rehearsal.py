@@ -16,11 +16,11 @@ from compose.engines import EngineChoice, choose_engine
 from compose.runs.interrupted_run import lock_run_folder, read_interrupted_run
 from compose.runs.run import FinishedRun, resume_run, run_scenario
 from compose.runs.run_folder import RunFolderError, ScenarioFile
-from compose.runs.trial_attempts import RunObserver
+from compose.runs.trials.trial_attempts import RunObserver
 from compose.scenario_files.load import ScenarioDeclaration, decode_scenario_text, read_scenario_text
 from ensayo.declaration.document import declare
 from ensayo.exit_codes import ExitCode
-from ensayo.progress_display import SilentDisplay
+from ensayo.terminal.progress_display import SilentDisplay
 from services.schema.errors import UserError, os_error_cause
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from compose.engines import create_engine
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
-from compose.runs.supervisor import LinkProbeFailed, LogTail, TrialFailed
+from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed
 from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome

@@ -10,7 +10,7 @@ from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
 from analysis.metrics.achieved_properties import DeclaredVsAchieved, merge_over_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.reading.run_table import TrialLogTables
-from services.scenario.simulated_advice import leave_out_simulated_engine
+from services.scenario.commands.simulated_advice import leave_out_simulated_engine
 
 
 def run_trial_checks(trial: TrialLogTables) -> dict[str, CheckVerdict]:

@@ -11,7 +11,8 @@ from analysis.claims.scaling import LossFactors, MeasuredScaling
 from analysis.claims.sentences import describe_claim
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.wording import format_count
-from analysis.results.trial_result import TrialGroup, have_same_seeds
+from analysis.results.comparable_groups import have_same_seeds
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.intervals import Interval, draw_mean_times, ratio_interval
 
 COMMUNICATION_PHASES = ("exchange", "wait")  # phases of a step in which a worker sends, receives or waits for others

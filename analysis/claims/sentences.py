@@ -5,6 +5,7 @@ from collections.abc import Callable
 from analysis.claims.outcomes import CheckedClaim, Claim, Estimate, Estimates
 from analysis.claims.scaling import MeasuredScaling
 from analysis.report.wording import (
+    TIMES_SIGN,
     capitalise_first_letter,
     format_count,
     format_interval,
@@ -12,7 +13,6 @@ from analysis.report.wording import (
     format_percentage,
     format_percentage_interval,
 )
-from analysis.results.trial_result import TIMES_SIGN
 from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
 SIZES = ("smallest", "largest")

@@ -6,8 +6,9 @@ The page has the facts of each run, figures with the curves of all runs, and tab
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.comparison.compared_curves import ComparedRunsAndCurves
 from analysis.comparison.curves import ComparedRun, collect_speedup_curves
-from analysis.comparison.overlays import ComparedRunsAndCurves, draw_comparison_figures
+from analysis.comparison.overlays import draw_comparison_figures
 from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, trial_group_change_rows
 from analysis.mlperf.series import ScalingSeries
 from analysis.report.report import load_template, write_figure_for_html_page

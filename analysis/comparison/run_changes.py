@@ -10,9 +10,10 @@ from analysis.checks.verdict import worst_level
 from analysis.reading.run_folder import RunFolder
 from analysis.report.wording import NO_VALUE, format_count, format_number, format_worker_count
 from analysis.results.analyse_run import analyse_run
+from analysis.results.comparable_groups import restrict_to_shared_seeds
 from analysis.results.excluded_trials import count_unreadable_trials
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup, restrict_to_shared_seeds
+from analysis.results.trial_group import TrialGroup
 
 TABLE_HEADER = (
     *("strategy", "workers", "step ms", "step ms", "ratio"),

@@ -19,7 +19,7 @@ from analysis.exports.system_description import describe_system
 from analysis.exports.trial_verdict import TrialValidityVerdict
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 from analysis.reading.run_table import RunLogTables, TrialLogTables, read_node_logs
 
 ORGANISATION = "ensayo"

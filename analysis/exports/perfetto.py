@@ -18,7 +18,7 @@ from analysis.exports.activities import ACTIVITY_ORDER, count_overlapping_steps,
 from analysis.exports.base import Exporter
 from analysis.exports.perfetto_trace import PerfettoTrace, seconds_to_ns
 from analysis.metrics.event_outcomes import find_event_times
-from analysis.reading.bucket_exchanges import ARRAY_SEPARATOR
+from analysis.reading.logs.bucket_exchanges import ARRAY_SEPARATOR
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import PALETTE, add_run_title_and_footer, create_figure, start_axes_at_zero
 from analysis.metrics.batch_shares import BatchBalanceResult
-from analysis.report.wording import format_milliseconds, format_number, format_percentage
-from analysis.results.trial_result import TIMES_SIGN, TrialResult
+from analysis.report.wording import TIMES_SIGN, format_milliseconds, format_number, format_percentage
+from analysis.results.trial_result import TrialResult
 
 MAX_PANELS = 6
 MAX_LABELLED_WORKERS = 12

@@ -18,7 +18,8 @@ from analysis.figures.drawing.style import (
     strategy_marker,
 )
 from analysis.report.wording import format_quantity
-from analysis.results.trial_result import TrialGroup, sort_by_step_time
+from analysis.results.comparable_groups import sort_by_step_time
+from analysis.results.trial_group import TrialGroup
 
 ROW_HEIGHT_IN = 0.29
 CAPTION = (

@@ -8,9 +8,9 @@ import pandas as pd
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
-from analysis.metrics.consensus import ConsensusResult
-from analysis.report.wording import format_percentage
-from analysis.results.trial_result import TIMES_SIGN, TrialResult
+from analysis.metrics.learning.consensus import ConsensusResult
+from analysis.report.wording import TIMES_SIGN, format_percentage
+from analysis.results.trial_result import TrialResult
 
 
 @dataclass(frozen=True)

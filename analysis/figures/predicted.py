@@ -21,7 +21,8 @@ from analysis.figures.drawing.style import (
     strategy_colour,
 )
 from analysis.report.wording import format_signed_percentage
-from analysis.results.trial_result import TrialGroup, sort_by_step_time
+from analysis.results.comparable_groups import sort_by_step_time
+from analysis.results.trial_group import TrialGroup
 
 ROW_HEIGHT_IN = 0.27
 NEGLIGIBLE_DEVIATION = 0.001  # the title does not give the value of a smaller relative deviation

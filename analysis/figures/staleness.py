@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure, strategy_colour
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 
 MAX_PANEL_COLUMNS = 4
 

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, STEP_PHASE_COLOURS, add_run_title_and_footer, create_figure
 from analysis.report.wording import WAITS_FOR_EXCHANGE, format_number
-from analysis.results.trial_result import TrialGroup, sort_by_step_time
+from analysis.results.comparable_groups import sort_by_step_time
+from analysis.results.trial_group import TrialGroup
 
 ROW_HEIGHT_IN = 0.29
 HIDDEN_PART = "compute with hidden communication"

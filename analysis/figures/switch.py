@@ -11,13 +11,12 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure
-from analysis.metrics.strategy_switch import (
+from analysis.metrics.strategy_changes.strategy_switch import (
     StrategySwitchResult,
-    describe_strategy_switch,
-    describe_switch_outcomes,
     find_median_saving_switch,
     strategy_switch_table_row,
 )
+from analysis.metrics.strategy_changes.strategy_switch_text import describe_strategy_switch, describe_switch_outcomes
 from analysis.results.trial_result import TrialResult
 
 ROW_HEIGHT_IN = 0.34

@@ -8,7 +8,7 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.report.fastest import TwoFastestStrategies, compare_winner_with_rival
 from analysis.report.wording import format_number
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 
 ROW_HEIGHT_IN = 0.27
 

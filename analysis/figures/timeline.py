@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.metrics.event_outcomes import PlannedVsActualTimes
-from analysis.report.wording import format_number
-from analysis.results.trial_result import TIMES_SIGN, TrialResult
+from analysis.report.wording import TIMES_SIGN, format_number
+from analysis.results.trial_result import TrialResult
 
 PANEL_HEIGHT_IN = 1.75
 MAX_PANELS = 6

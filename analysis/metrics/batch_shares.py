@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import select_full_batch_steps
+from analysis.metrics.step_times.step_seconds import select_full_batch_steps
 from analysis.reading.run_table import TrialLogTables
 
 

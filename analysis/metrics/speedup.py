@@ -13,14 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.report.wording import format_worker_count
-from analysis.results.trial_result import (
-    SweepLabels,
-    TimeMetric,
-    TrialGroup,
-    choose_time_metric,
-    find_baseline,
-    have_same_seeds,
-)
+from analysis.results.comparable_groups import choose_time_metric, find_baseline, have_same_seeds
+from analysis.results.trial_group import TimeMetric, TrialGroup
+from analysis.results.trial_result import SweepLabels
 from analysis.statistics.centre import Floats, median_of_maybe_infinite, olympic_mean
 from analysis.statistics.efficiency import compute_efficiency, speedup
 from analysis.statistics.intervals import confidence_interval, draw_mean_times, percentile_interval, ratio_interval

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from analysis.reading.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogLine
+from analysis.reading.logs.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogLine
 from analysis.reading.plan_view import PlannedNode, TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
 

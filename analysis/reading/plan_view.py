@@ -14,8 +14,8 @@ from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
 from services.cluster.running_costs import HourlyPrice, PowerDraw
 from services.collectives import TransferSchedule
-from services.plan.balance_plan import BalancePlan
-from services.plan.strategy_choice import StrategyChoice
+from services.plan.candidates.strategy_choice import StrategyChoice
+from services.plan.training.balance_plan import BalancePlan
 from services.scenario.payload import PlannedPayload
 from services.scenario.run_settings import FidelityLimits
 from services.scenario.target import QualityTarget

@@ -14,7 +14,7 @@ import orjson
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialLogTables, read_node_logs
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from analysis.report.fastest import MAX_LISTED, TwoFastestStrategies, format_missed_repeats
 from analysis.report.wording import WAITS_FOR_EXCHANGE, format_number, format_worker_count
+from analysis.results.comparable_groups import have_same_seeds
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup, have_same_seeds
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.intervals import ratio_interval
 
 MIN_CAUSE_RATIO = 1.1  # ratio below which a step phase or the samples to target do not count as a cause

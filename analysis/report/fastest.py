@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from analysis.metrics.comparisons.strategy_comparison import StrategyTimeGap, compare_group_pairs, find_group_time_gap
 from analysis.report.wording import format_interval, format_number, shorten_list
+from analysis.results.comparable_groups import choose_time_metric
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
+from analysis.results.trial_group import TimeMetric, TrialGroup
 
 UNTRIMMED_REPEATS = 2  # number of repeats up to which the olympic mean drops none
 TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %

@@ -1,7 +1,8 @@
 """Headline of a report: sentences that state which strategy wins, on how many workers, and why.
 
-The main finding (`analysis.report.findings`) comes first, then the winner and the causes. Without a main finding, the
-effects of the swept conditions come first, then the growth where one strategy runs on many workers, else the winner.
+The main finding (`analysis.report.findings.main_finding`) comes first, then the winner and the causes. Without a main
+finding, the effects of the swept conditions come first, then the growth where one strategy runs on many workers, else
+the winner.
 """
 
 import math
@@ -9,10 +10,10 @@ import math
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.comparisons.quality_comparison import find_quality_gap
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.report import findings
 from analysis.report.causes import describe_winner_causes
 from analysis.report.fastest import TwoFastestStrategies, compare_fastest_group, compare_winner_with_rival
-from analysis.report.scaling_findings import describe_gain_of_more_workers, describe_step_time_growth
+from analysis.report.findings import main_finding
+from analysis.report.findings.scaling_findings import describe_gain_of_more_workers, describe_step_time_growth
 from analysis.report.wording import capitalise_first_letter, format_number, format_worker_count, join_names
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
@@ -26,15 +27,17 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     if comparison is None:
         return [_explain_missing_comparison(summary)]
     candidates = [
-        findings.describe_main_finding(summary),
+        main_finding.describe_main_finding(summary),
         *_make_winner_sentences(summary, comparison),
         *_strategy_switch_sentences(summary),
     ]
     predicted = [curve for curve in summary.curves if curve.has_predictions]
-    candidates += [findings.describe_predicted_speedups(predicted)] if predicted else []
+    candidates += [main_finding.describe_predicted_speedups(predicted)] if predicted else []
     candidates += [_published_speedup_sentence(curve, summary) for curve in summary.published_speeds]
     candidates += [_published_time_sentence(curve, summary) for curve in summary.published_times_to_target]
-    sentences = [text for index, text in enumerate(candidates) if findings.is_new_sentence(text, candidates[:index])]
+    sentences = [
+        text for index, text in enumerate(candidates) if main_finding.is_new_sentence(text, candidates[:index])
+    ]
     if quality_gap := find_quality_gap(summary.trial_groups):
         sentences[0] = f"{sentences[0]}; {quality_gap.description}"
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
@@ -86,7 +89,7 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
     by_size = sorted(summary.trial_groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
     groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
-    return [findings.switch_outcome_sentence(summary, group) for group in groups]
+    return [main_finding.switch_outcome_sentence(summary, group) for group in groups]
 
 
 def _find_two_fastest_at_slowest_sweep(summary: RunSummary) -> TwoFastestStrategies | None:

@@ -15,11 +15,12 @@ from analysis.metrics.comparisons.strategy_comparison import (
     explain_unchecked_samples,
     find_group_time_gap,
 )
-from analysis.report.crossing_finding import describe_rate_crossings
 from analysis.report.fastest import format_missed_repeats, is_too_close
+from analysis.report.findings.crossing_finding import describe_rate_crossings
+from analysis.report.findings.utilisation_finding import describe_needed_rates
 from analysis.report.tables.reference_table import reference_warning
-from analysis.report.utilisation_finding import describe_needed_rates
 from analysis.report.wording import (
+    TIMES_SIGN,
     capitalise_first_letter,
     describe_compressed_traffic,
     format_interval,
@@ -27,9 +28,10 @@ from analysis.report.wording import (
     format_worker_count,
     join_names,
 )
+from analysis.results.comparable_groups import choose_time_metric
 from analysis.results.excluded_trials import describe_excluded_trials
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
+from analysis.results.trial_group import TimeMetric, TrialGroup
 
 MIN_SHOWN_P_VALUE = 0.001  # smaller p-values are not shown: they depend on the tail of the assumed distribution
 MAX_WINNER_SENTENCES = 6

@@ -10,6 +10,7 @@ from services.scenario.payload import PlannedPayload
 MAX_TITLE_LENGTH = 140  # two lines of a report
 MAX_LISTED_TRIALS = 3  # in a cell of a table
 NO_VALUE = "\N{EN DASH}"
+TIMES_SIGN = "\N{MULTIPLICATION SIGN}"
 WAITS_FOR_EXCHANGE = "waits for the exchange for"  # where a strategy hides a part of its communication
 SIGNIFICANT_DIGITS = 3
 MIN_DECIMAL = 1e-5  # smaller numbers are written with a power of ten, since zeros are hard to count

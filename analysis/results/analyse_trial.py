@@ -14,10 +14,11 @@ from analysis.checks import fidelity
 from analysis.metrics.achieved_properties import DeclaredVsAchieved, list_achieved_properties
 from analysis.reading import trial_record as record
 from analysis.reading.damage import FileProblem, read_trial_or_damage
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialLogTables, read_node_logs, read_trial_tables
-from analysis.results.trial_result import TrialResult, measure_trial
+from analysis.results.measure_trial import measure_trial
+from analysis.results.trial_result import TrialResult
 
 FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.metrics.step_seconds import typical_step_s
+from analysis.metrics.step_times.step_seconds import typical_step_s
 from analysis.reading.damage import FileProblem, read_trial_or_damage
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables

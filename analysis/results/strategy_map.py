@@ -18,7 +18,8 @@ from analysis.metrics.comparisons.strategy_comparison import (
 from analysis.reading.plan_view import SweptValue, describe_swept_values, swept_values_of_labels
 from analysis.report.wording import join_names
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TimeMetric, TrialGroup, TrialResult
+from analysis.results.trial_group import TimeMetric, TrialGroup
+from analysis.results.trial_result import TrialResult
 from analysis.statistics.centre import median_of_maybe_infinite
 from analysis.statistics.holm import holm_adjust
 

@@ -15,16 +15,17 @@ from analysis.metrics.comparisons.rate_crossings import RateCrossing, find_rate_
 from analysis.metrics.comparisons.strategy_comparison import StrategyTimeGap, compare_strategies
 from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount, choose_worker_counts_of_curve
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
-from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s_per_batch
-from analysis.metrics.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult, staleness_cost_s_per_batch
+from analysis.metrics.strategy_changes.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileProblem
+from analysis.reading.logs.switch_record import NEVER_SWITCHED
 from analysis.reading.plan_view import describe_swept_values, swept_values_of_labels
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunLogTables
-from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.report.wording import describe_payload
 from analysis.results.switch_phases import name_phase_strategies
-from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
+from analysis.results.trial_group import TrialGroup, group_trials
+from analysis.results.trial_result import SweepLabels, TrialResult, TrialStatus
 from services.scenario.published_curves import PublishedCurve
 
 SUMMARY_SCHEMA = "ensayo-summary-1"

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.report.wording import format_interval, format_number, join_names
+from analysis.results.comparable_groups import have_same_seeds
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup, have_same_seeds
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.intervals import ratio_interval
 
 COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions

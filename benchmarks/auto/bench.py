@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.metrics.step_seconds import step_time_statistics
+from analysis.metrics.step_times.step_seconds import step_time_statistics
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
 from analysis.results.probe import measure_probe_step_s

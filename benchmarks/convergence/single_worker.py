@@ -6,7 +6,7 @@ from typing import Any
 from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR
-from services.plan.training_plan import make_training_plan
+from services.plan.training.make_training_plan import make_training_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.scenario.workload import Workload

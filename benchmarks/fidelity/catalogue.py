@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from benchmarks.fidelity import devices, links, runs
-from benchmarks.fidelity.collectives import MEGABYTE, TEN_MEGABYTES, make_collectives_row
 from benchmarks.fidelity.pacing import paced_devices
 from benchmarks.fidelity.row import FidelityMeasurement
-from benchmarks.fidelity.scenarios import FAST_RING, make_engine_comparison
+from benchmarks.fidelity.rows import devices, links, runs
+from benchmarks.fidelity.rows.collectives import MEGABYTE, TEN_MEGABYTES, make_collectives_row
+from benchmarks.fidelity.rows.scenarios import FAST_RING, make_engine_comparison
 from benchmarks.fidelity.trial_cases import TRIALS_PER_CASE
 from compose.engines.containers.engine import DockerEngine
 

@@ -20,7 +20,7 @@ from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
 from compose.runs.secrets_folder import open_secrets_folder
-from compose.runs.supervisor import LogTail
+from compose.runs.trials.log_tail import LogTail
 from services.plan import COORDINATOR, Plan, make_plan
 from services.scenario.scenario import Scenario, TrialSpec
 from services.schema.errors import HostError

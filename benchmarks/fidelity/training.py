@@ -14,7 +14,7 @@ from analysis.exports.trial_verdict import TrialValidityVerdict
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_node_logs, read_trial_tables
 from compose.engines.base import TrialEngine
-from compose.runs.supervisor import LogTail
+from compose.runs.trials.log_tail import LogTail
 from services.plan import Plan
 from services.schema.errors import HostError
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostCapacity, host_fingerprint
-from compose.calibration.node_pair import CalibrationNodePair, create_calibration_nodes
+from compose.calibration.node_pair import CalibrationNodePair
+from compose.calibration.node_pair_choice import create_calibration_nodes
 from compose.engines.base import EnginePreparationObserver, TrialEngine
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.scenario.run_settings import TransportName

@@ -23,9 +23,9 @@ from compose.runs.host_program import run_host_program
 from services.commands.launch import LOOPBACK, SCRIPT_PROCESS_FOLDER
 from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.commands.working_folder import prepare_command_folder
-from services.scenario.command_workload import PYTHON_NAMES, CommandWorkload
-from services.scenario.launch_variables import PROCESS_VARIABLES, launch_variables, torchrun_variables
-from services.scenario.step_profile import StepProfile, StepProfileOutcome
+from services.scenario.commands.command_workload import PYTHON_NAMES, CommandWorkload
+from services.scenario.commands.launch_variables import PROCESS_VARIABLES, launch_variables, torchrun_variables
+from services.scenario.commands.step_profile import StepProfile, StepProfileOutcome
 
 STEPS = 8
 TIMEOUT_S = 120.0

@@ -23,7 +23,7 @@ from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 from compose.host.folder_lock import lock_folder
 from compose.host.host_facts import user_cache_folder
 from compose.runs.host_program import run_host_program
-from services.scenario.command_workload import InstalledRequirements
+from services.scenario.commands.environment_facts import InstalledRequirements
 from services.schema.errors import HostError, UserError, os_error_cause
 from services.schema.message_paths import path_for_messages
 

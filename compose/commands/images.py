@@ -10,7 +10,7 @@ from compose.commands.image_programs import run_in_container
 from compose.engines.containers.node_image.build import build_command_image
 from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 from compose.runs.host_program import run_host_program
-from services.scenario.command_workload import CommandImage, CommandInterpreter
+from services.scenario.commands.environment_facts import CommandImage, CommandInterpreter
 from services.schema.errors import UserError
 
 TIMEOUT_S = 120.0

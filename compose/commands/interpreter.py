@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from compose.runs.host_program import run_host_program
-from services.scenario.command_workload import CommandInterpreter
+from services.scenario.commands.environment_facts import CommandInterpreter
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from services.plan import CommandPlan, Plan
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 from services.schema.message_paths import path_for_messages
 
 

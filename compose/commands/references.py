@@ -11,7 +11,8 @@ from compose.commands.images import describe_image
 from compose.commands.interpreter import describe_interpreter
 from compose.own_code.copies import copy_to_cache
 from compose.own_code.files import digest_code, read_code_files
-from services.scenario.command_workload import ENVIRONMENT_KEYS, NAME_PATTERN, CommandWorkload
+from services.scenario.commands.command_workload import ENVIRONMENT_KEYS, CommandWorkload
+from services.scenario.commands.value_types import NAME_PATTERN
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 

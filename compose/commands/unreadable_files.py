@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compose.host.host_facts import container_user
 from services.commands.working_folder import MAX_COPIED_BYTES
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 from services.schema.message_paths import path_for_messages
 
 FILE_BITS, FOLDER_BITS = 0o004, 0o005  # rights of all users that reading needs

@@ -15,13 +15,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from compose.data_files.cifar10 import prepare_cifar10
 from compose.data_files.digests import digest_file_or_folder
-from compose.data_files.idx import prepare_idx
-from compose.data_files.images import prepare_images
-from compose.data_files.npz import prepare_npz
-from compose.data_files.tables import prepare_csv, prepare_parquet
-from compose.data_files.text import prepare_text
+from compose.data_files.readers.cifar10 import prepare_cifar10
+from compose.data_files.readers.idx import prepare_idx
+from compose.data_files.readers.images import prepare_images
+from compose.data_files.readers.npz import prepare_npz
+from compose.data_files.readers.tables import prepare_csv, prepare_parquet
+from compose.data_files.readers.text import prepare_text
 from compose.host.host_facts import user_cache_folder
 from compose.own_code.dataset_preparation import prepare_own_dataset
 from services.learning.datasets import PreparedDataset

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NoReturn
 
-from compose.data_files.csv_rows import find_undecodable_line
 from compose.data_files.paths import check_is_file, explain_read_errors
+from compose.data_files.readers.csv_rows import find_undecodable_line
 from services.learning.datasets.files import DataFileError
 from services.schema.message_paths import path_for_messages
 

@@ -19,7 +19,9 @@ from compose.engines.transport_shaping import make_shaping_records, unemulated_l
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.python_program import python_command, python_environment
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
-from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
+from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import TrialNodeRunner
+from compose.runs.trials.supervisor import TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
 from services.plan import COORDINATOR, Plan

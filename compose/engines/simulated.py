@@ -14,7 +14,7 @@ from typing import ClassVar
 from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
 from compose.engines.local import NODE_COMMAND, node_process_environment
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
-from compose.runs.supervisor import LogTail
+from compose.runs.trials.log_tail import LogTail
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import TrialOutcome

@@ -24,7 +24,7 @@ from compose.host.host_facts import available_core_count
 from compose.host.host_metrics import WakeUpDelayMeter
 from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, read_command_output
 from compose.runs.labels import RUN_LABEL
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from services.schema.errors import HostError
 
 MIN_PYTHON_VERSION = (3, 11)

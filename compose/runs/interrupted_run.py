@@ -26,13 +26,13 @@ from compose.runs.run_folder import (
     installed_library_versions,
     read_outcome,
 )
-from compose.runs.skipped_trials import SkippedTrial
+from compose.runs.trials.skipped_trials import SkippedTrial
 from compose.scenario_files.validation_messages import explain_validation_error
 from services.learning.datasets.files import install_data_preparer
 from services.plan.trial_outcome import TrialOutcome
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
+from services.scenario.commands.step_profile import install_step_profiler
 from services.scenario.scenario import Scenario
-from services.scenario.step_profile import install_step_profiler
 from services.schema.errors import UserError, os_error_cause
 
 HOST_FACTS_THAT_AFFECT_TIMES = ("machine", "processor", "cores")

@@ -14,18 +14,18 @@ from compose.engines.base import TrialEngine
 from compose.host.capacity_check import CapacityCheck, check_host_can_run, make_virtual_time_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.timeout_check import check_run_timeouts
-from compose.runs.candidate_probes import CandidateProbes, ProbeMeter
 from compose.runs.clean import remove_leftovers
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.interrupted_run import InterruptedRun, lock_run_folder, record_resumption
 from compose.runs.run_folder import ScenarioFile, create_run_folder, create_runs_folder, explain_folder_errors
-from compose.runs.skipped_trials import (
+from compose.runs.trials.candidate_probes import CandidateProbes, ProbeMeter
+from compose.runs.trials.skipped_trials import (
     describe_skipped_trials,
     find_skipped_trials,
     find_trials_without_packages,
     without_skipped_trials,
 )
-from compose.runs.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, find_no_disturbance
+from compose.runs.trials.trial_attempts import HostDisturbanceFinder, RunObserver, TrialSequence, find_no_disturbance
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, TrainingPlan, make_plan
 from services.plan.trial_outcome import TrialOutcome

@@ -20,7 +20,7 @@ from compose.host.capacity_check import CapacityCheck
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.own_code.copies import copy_to_run_folder
 from compose.runs.git_commit import git_commit_of_checkout
-from compose.runs.skipped_trials import SkippedTrial
+from compose.runs.trials.skipped_trials import SkippedTrial
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario

@@ -18,12 +18,12 @@ from compose.data_files.preparation import prepare_data
 from compose.scenario_files.overrides import override_scenario_values
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from compose.scenario_files.trial_checks import find_problems_needing_predictions, find_problems_per_trial
-from compose.scenario_files.user_file_references import resolve_user_files
+from compose.scenario_files.user_files.user_file_references import resolve_user_files
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
 from services.learning.datasets.files import install_data_preparer
+from services.scenario.commands.step_profile import install_step_profiler
 from services.scenario.scenario import LABEL_PATTERN, Scenario, add_default_kinds
-from services.scenario.step_profile import install_step_profiler
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import UserError, os_error_cause
 from services.schema.message_paths import path_for_messages

@@ -7,7 +7,8 @@ from services.cluster.addresses import DummyAddresses
 from services.cluster.cluster import cluster_node_names
 from services.plan import Plan, PostSwitchPhasePlan, make_plan
 from services.scenario.run_settings import EngineName
-from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
+from services.scenario.scenario import Scenario, TrialSpec
+from services.scenario.trial_identity import TrialIdentity
 from services.strategies.cost_model import Flow
 
 

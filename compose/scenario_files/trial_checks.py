@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic import ValidationError
 
@@ -15,9 +15,12 @@ from compose.scenario_files.swept_trial import SweptTrial, decode_swept_trial
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument
 from services.scenario.run_settings import EngineName
-from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
+from services.scenario.scenario import Scenario, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
+
+if TYPE_CHECKING:
+    from services.scenario.trial_identity import TrialIdentity
 
 
 def find_problems_per_trial(

@@ -8,7 +8,7 @@ Other pure functions parse the kernel's output.
 - `bursts`: burst and packet sizes
 - `mechanisms`: choice of the kernel mechanism that enforces each property
 - `tc_output`: parser of the output of `tc`
-- `probes`: packets that test the shaped links before a run
+- `probes`, `rate_probes`, `link_rates`: packets that test the shaped links before a run
 
 Helper containers run the scripts inside the network namespace of a node. Egress is shaped at the node's interface.
 Ingress is redirected to an ifb device and shaped there, so that many senders to one receiver share its downlink, as

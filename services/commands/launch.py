@@ -13,9 +13,10 @@ from typing import Any
 from services.commands import script_process
 from services.plan import COORDINATOR, CommandPlan, NodePlan
 from services.runtime.host_facts import find_network_interface
-from services.scenario.command_workload import PYTHON_NAMES, CommandImage
-from services.scenario.launch_variables import PROCESS_VARIABLES, launch_variables, torchrun_variables
-from services.scenario.step_profile import StepProfile
+from services.scenario.commands.command_workload import PYTHON_NAMES
+from services.scenario.commands.environment_facts import CommandImage
+from services.scenario.commands.launch_variables import PROCESS_VARIABLES, launch_variables, torchrun_variables
+from services.scenario.commands.step_profile import StepProfile
 
 SCRIPT_PROCESS_FOLDER = Path(script_process.__path__[0])  # on the PYTHONPATH of commands
 LOOPBACK = "lo"

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 from services.schema.message_paths import path_for_messages
 
 MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from services.commands.missing_module import advise_on_missing_module
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 
 LOST_CONNECTION = re.compile(  # texts of gloo, of PyTorch's store, and of Ensayo's process group
     r"connect|closed by peer|broken pipe|timed out|DistNetworkError|DistStoreError|worker-\d+", re.IGNORECASE

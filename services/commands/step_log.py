@@ -8,11 +8,11 @@ from typing import Any
 from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
 from services.commands.script_process.ensayo_meter.step_schedule import UNSTEADY_STEPS
 from services.plan import CommandPlan
-from services.plan.command_prediction import payload_bytes_sent
+from services.plan.commands.command_prediction import payload_bytes_sent
 from services.runtime.clock import Clock
 from services.runtime.pacing import is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog
-from services.scenario.step_profile import CollectiveCall
+from services.scenario.commands.step_profile import CollectiveCall
 
 LOGGED_COLLECTIVE_COLUMNS = ("step", *COLLECTIVE_COLUMNS)  # of `node_collectives`; times in virtual seconds
 START_STEP, END_STEP = -1, -2  # steps of the collectives before the first step, and after the last one

@@ -1,18 +1,20 @@
 """Runtime of the coordinator, which executes the actions of the state machine.
 
-The runtime also evaluates the model and writes the log of the run.
+The runtime also writes the log of the run.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
 import numpy as np
 
-from services.coordinator.machine import (
+from services.coordinator.final_parameters import average_worker_reports, join_server_reports
+from services.coordinator.machine import RunStateMachine
+from services.coordinator.model_evaluation import ModelEvaluator
+from services.coordinator.run_actions import (
     AnnounceRunStopAction,
     EndSwitchWaitAction,
     EvaluateParametersAction,
@@ -21,25 +23,23 @@ from services.coordinator.machine import (
     ReplyToEvaluationPointAction,
     RequestStrategySwitchAction,
     RunAction,
-    RunStateMachine,
     StartTrainingAction,
 )
 from services.coordinator.step_events import StepEventStarts
+from services.coordinator.strategy_switch import StrategySwitchCalls
 from services.coordinator.switch_machine import AnnounceDecisionAction, LogRuleDecisionAction, StartSwitchAction
+from services.coordinator.training_intervals import TrainingIntervalLog
 from services.learning.datasets import TrainTestData
-from services.learning.evaluation import evaluate_model
 from services.plan import TrainingPlan
 from services.runtime.clock import Clock
 from services.runtime.control import (
     EvaluationPointReport,
     FinalNodeReport,
-    ReportStage,
     StopOrSwitchDecision,
     StrategySwitchDecision,
     SwitchStageReport,
 )
 from services.runtime.run_log import RunLog
-from services.schema.arrays import HostArray
 from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision
 
 
@@ -60,17 +60,8 @@ class CoordinatorRuntime:
     _run_start_s: float = 0.0
     _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _point_replies: dict[tuple[str, int], asyncio.Future[StopOrSwitchDecision]] = field(default_factory=dict)
-    # Set when a strategy switch starts, and when nodes need not wait for one because none will come.
-    _strategy_switch_call: asyncio.Event = field(default_factory=asyncio.Event)
-    _is_switch_wait_cancelled: bool = False
-    _switch_decisions: dict[ReportStage, asyncio.Future[StrategySwitchDecision]] = field(default_factory=dict)
-    _strategy_switch_start_s: float = 0.0
-    _is_switching_strategy: bool = False
-    _strategy_switch_timeout: asyncio.Task[None] | None = None
     _final_messages: dict[str, FinalNodeReport] = field(default_factory=dict)
     _last_evaluated: EvaluationPointReport | None = None  # report with the parameters that were evaluated last
-    _has_reached_target: bool = False
-    _open_interval: int | None = None  # number of the training interval whose start is logged and whose stop is not
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
         """Register a ready node, and return the start time of the run in virtual seconds.
@@ -87,6 +78,19 @@ class CoordinatorRuntime:
     def step_events(self) -> StepEventStarts:
         """Start times of the link events that wait for a training step."""
         return StepEventStarts(self.plan.events, self.clock, self.log)
+
+    @cached_property
+    def strategy_switch(self) -> StrategySwitchCalls:
+        """Calls of the nodes in a strategy switch."""
+        return StrategySwitchCalls(self.clock, self.log, self.plan.timeouts.step)
+
+    @cached_property
+    def _evaluator(self) -> ModelEvaluator:
+        return ModelEvaluator(self.plan, self.data, self.clock, self.log)
+
+    @cached_property
+    def _training_intervals(self) -> TrainingIntervalLog:
+        return TrainingIntervalLog(self.log, self.plan.evaluation_schedule)
 
     async def open_start_gate(self) -> None:
         """Record that the network is set up.
@@ -109,15 +113,14 @@ class CoordinatorRuntime:
 
         Return false if the run ends without a switch.
         """
-        await self._strategy_switch_call.wait()
-        return not self._is_switch_wait_cancelled
+        return await self.strategy_switch.await_start()
 
     async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
         """Record a node's state in a strategy switch.
 
         Return the decision once all nodes have reported theirs.
         """
-        decision = self._get_decision_future(node_report.stage)
+        decision = self.strategy_switch.decision_future(node_report.stage)
         await self._run_machine_actions(self.machine.handle_strategy_switch_report(node_report))
         return await asyncio.shield(decision)
 
@@ -131,9 +134,6 @@ class CoordinatorRuntime:
         self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         await self._run_machine_actions(self.machine.handle_leave(node_name))
-
-    def _get_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
-        return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
     def _point_reply_future(self, node_name: str, evaluation_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's report at an evaluation point.
@@ -170,18 +170,17 @@ class CoordinatorRuntime:
             case LogRuleDecisionAction(point, decision):
                 self._log_switch_rule_decision(point, decision)
             case StartSwitchAction():
-                self._start_strategy_switch()
+                self.strategy_switch.start(self._abort_strategy_switch)
             case AnnounceDecisionAction():
-                self._announce_decision(action)
+                self.strategy_switch.announce(action)
             case EndSwitchWaitAction():
-                self._is_switch_wait_cancelled = True
-                self._strategy_switch_call.set()
+                self.strategy_switch.cancel_wait()
 
     def _start_run(self) -> None:
         self.log.log_end("init_stop")
         self._run_start_s = self.clock.now()
         self.log.log_start("run_start")
-        self._log_mlperf_interval_start(1, 0)
+        self._training_intervals.log_start(1, 0)
         self._run_started.set()
 
     async def _evaluate_parameters(self, point_report: EvaluationPointReport) -> None:
@@ -190,56 +189,18 @@ class CoordinatorRuntime:
         The metrics are passed to the state machine of the run.
         """
         self._last_evaluated = point_report
-        self._log_mlperf_interval_stop(point_report.samples)
+        self._training_intervals.log_stop(point_report.samples)
         params = np.frombuffer(point_report.parameters, self.plan.dtype)
         epoch_number = ceil(point_report.steps / self.plan.steps_per_epoch)
-        eval_metrics = await self._measure_quality(params, epoch_number, point_report.samples, point_report.steps)
+        eval_metrics = await self._evaluator.measure_quality(
+            params, epoch_number, point_report.samples, point_report.steps
+        )
         actions = self.machine.handle_evaluation(point_report, eval_metrics)
         if not self.machine.stop_reason and point_report.number < self.machine.evaluation_points:
-            self._log_mlperf_interval_start(point_report.steps // self.plan.steps_per_epoch + 1, point_report.samples)
+            self._training_intervals.log_start(
+                point_report.steps // self.plan.steps_per_epoch + 1, point_report.samples
+            )
         await self._run_machine_actions(actions)
-
-    def _log_mlperf_interval_start(self, first_epoch: int, samples_trained: int) -> None:
-        """Log the start of the training before the next evaluation: an epoch, or a block of samples."""
-        self._open_interval = first_epoch
-        name, epoch_key = self._mlperf_interval_names
-        self.log.log_start(f"{name}_start", **{epoch_key: first_epoch, "samples_count": samples_trained})
-
-    def _log_mlperf_interval_stop(self, samples_trained: int) -> None:
-        """Log the end of the current epoch or block, unless it has been logged already.
-
-        In asynchronous training the evaluation worker may train longer than planned. This is not logged.
-        """
-        if self._open_interval is not None:
-            name, epoch_key = self._mlperf_interval_names
-            self.log.log_end(f"{name}_stop", **{epoch_key: self._open_interval, "samples_count": samples_trained})
-        self._open_interval = None
-
-    @property
-    def _mlperf_interval_names(self) -> tuple[str, str]:
-        """Name of the training between two evaluations in the log, and the name of its first epoch.
-
-        MLPerf logs `epoch_start` where evaluations follow epochs, and `block_start` where they follow samples.
-        """
-        is_once_per_epoch = self.plan.evaluation_schedule.is_once_per_epoch
-        return ("epoch", "epoch_num") if is_once_per_epoch else ("block", "first_epoch_num")
-
-    async def _measure_quality(
-        self, params: HostArray, epoch: int, samples_trained: int, step: int
-    ) -> dict[str, float]:
-        """Evaluate model parameters on the evaluation set.
-
-        Log the quality metrics and return them by name.
-        """
-        labels = {"epoch_num": epoch, "samples_count": samples_trained}
-        self.log.log_start("eval_start", **labels)
-        eval_metrics = await self.clock.run_compute_function(lambda: evaluate_model(self.plan.model, self.data, params))
-        metric = self.plan.target.metric if self.plan.target else next(iter(eval_metrics))
-        self.log.log_event("eval_accuracy", eval_metrics[metric], **labels, metric=metric)
-        self.log.log_event("eval_metrics", eval_metrics, **labels, step=step)
-        self.log.log_end("eval_stop", **labels)
-        self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(eval_metrics)
-        return eval_metrics
 
     def _log_train_loss(self, report: EvaluationPointReport, loss: float) -> None:
         epoch = self.plan.evaluation_schedule.epoch_of_evaluation(report.number)
@@ -258,61 +219,8 @@ class CoordinatorRuntime:
         epoch = self.plan.evaluation_schedule.epoch_of_evaluation(eval_point.number)
         self.log.log_event("switch_rule", decision._asdict(), epoch_num=epoch, step=eval_point.step)
 
-    def _start_strategy_switch(self) -> None:
-        self._strategy_switch_start_s, self._is_switching_strategy = self.clock.now(), True
-        self._strategy_switch_call.set()
-        self._strategy_switch_timeout = asyncio.get_running_loop().create_task(self._abort_switch_on_timeout())
-
-    async def _abort_switch_on_timeout(self) -> None:
-        """Abort the strategy switch after a time limit.
-
-        A node that never reports must not block the other nodes.
-        """
-        await self.clock.sleep_until(self._strategy_switch_start_s + self.plan.timeouts.step)
-        await self._run_machine_actions(
-            self.machine.abort_strategy_switch(f"a node did not report its state within {self.plan.timeouts.step:g} s")
-        )
-
-    def _announce_decision(self, switch_announcement: AnnounceDecisionAction) -> None:
-        decision = self._get_decision_future(switch_announcement.stage)
-        if decision.done():
-            return
-        if switch_announcement.stage == "stopped" and switch_announcement.decision.action != "abort":
-            self._log_switch_decision("switch_prepared", switch_announcement)
-        decision.set_result(switch_announcement.decision)
-        if switch_announcement.decision.action != "load":
-            self._finish_strategy_switch(switch_announcement)
-
-    def _finish_strategy_switch(self, switch_announcement: AnnounceDecisionAction) -> None:
-        if not self._is_switching_strategy:
-            return  # an abort decides both report stages, but ends the switch once
-        self._is_switching_strategy = False
-        if self._strategy_switch_timeout and self._strategy_switch_timeout is not asyncio.current_task():
-            self._strategy_switch_timeout.cancel()
-        if not self._is_switch_wait_cancelled:
-            self._strategy_switch_call.clear()
-        stage = "switch_committed" if switch_announcement.decision.action == "commit" else "switch_aborted"
-        self._log_switch_decision(stage, switch_announcement)
-
-    def _log_switch_decision(self, log_event_key: str, switch_announcement: AnnounceDecisionAction) -> None:
-        """Log a stage of the strategy switch.
-
-        The log entry contains the model's digests and the seconds since the first node stopped.
-        """
-        decision, seconds = switch_announcement.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
-        if decision.action == "abort":
-            self.log.log_event(log_event_key, {"reason": decision.abort_reason, "seconds": seconds})
-            return
-        value = {
-            "step": decision.first_step,
-            "version": decision.version,
-            "samples": decision.samples,
-            "params_sha256": switch_announcement.param_digests,
-            "state_sha256": switch_announcement.state_digests,
-            "loaded": switch_announcement.stage == "loaded" or decision.action == "load",
-            "seconds": seconds,
-        }
-        self.log.log_event(log_event_key, value, samples_count=decision.samples, step=decision.first_step)
+    async def _abort_strategy_switch(self, reason: str) -> None:
+        await self._run_machine_actions(self.machine.abort_strategy_switch(reason))
 
     async def _finish_run(self) -> None:
         """Log the digest of the final parameters, and the end of the run."""
@@ -323,7 +231,7 @@ class CoordinatorRuntime:
         if result is not None:
             steps, samples = result.version, result.samples
         # Asynchronous workers may use up the budget before the evaluation worker has reached its next evaluation.
-        self._log_mlperf_interval_stop(samples)
+        self._training_intervals.log_stop(samples)
         if result is not None:
             parameters = result.parameters
             digest = hashlib.sha256(parameters).hexdigest()
@@ -331,16 +239,16 @@ class CoordinatorRuntime:
             evaluation_number = max(1, round(samples / schedule.samples_between))
             passed_steps = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
             epoch_number = schedule.epoch_of_evaluation(evaluation_number)
-            eval_metrics = await self._measure_quality(params, epoch_number, samples, passed_steps)
+            eval_metrics = await self._evaluator.measure_quality(params, epoch_number, samples, passed_steps)
             await self._run_machine_actions(
                 self.machine.handle_final_evaluation(evaluation_number, passed_steps, eval_metrics)
             )
         self.log.log_event("params_sha256", digest, samples_count=samples, step=steps)
-        is_target_missed = self.plan.target is not None and not self._has_reached_target
+        is_target_missed = self.plan.target is not None and not self._evaluator.has_reached_target
         self.log.log_end(
             "run_stop",
             status="aborted" if is_target_missed or self.machine.has_diverged else "success",
-            target_reached=self._has_reached_target,
+            target_reached=self._evaluator.has_reached_target,
             diverged=self.machine.has_diverged,
             reason=self.machine.divergence_reason
             or self.machine.stop_reason
@@ -349,7 +257,7 @@ class CoordinatorRuntime:
             step=steps,
         )
         self._run_stopped.set()
-        await self._log_sample_pictures(np.frombuffer(parameters, self.plan.dtype))
+        await self._evaluator.log_sample_pictures(np.frombuffer(parameters, self.plan.dtype))
         self.run_finished.set()
 
     def _asynchronous_result(self) -> FinalNodeReport | None:
@@ -360,27 +268,5 @@ class CoordinatorRuntime:
         if self.machine.is_synchronous:
             return None
         if self.plan.shard_owners:
-            of_servers = [self._final_messages[name] for name in self.plan.shard_owners]
-            return replace(of_servers[0], parameters=b"".join(message.parameters for message in of_servers))
-        of_workers = [self._final_messages[name] for name in self.machine.worker_names]
-        mean = _mean_vector([np.frombuffer(message.parameters, self.plan.dtype) for message in of_workers])
-        return FinalNodeReport(mean.tobytes(), of_workers[0].version, max(message.samples for message in of_workers))
-
-    async def _log_sample_pictures(self, params: HostArray) -> None:
-        """Log pictures that show what the trained model does, if the model has any and has not diverged.
-
-        The run is over, so the pictures take no training time.
-        """
-        if params.size and np.isfinite(params).all():
-            model, data = self.plan.model, self.data
-            pictures = await self.clock.run_compute_function(lambda: model.create_sample_pictures(data, params))
-            if pictures:
-                self.log.log_event("sample_pictures", pictures.to_log_value())
-
-
-def _mean_vector(vectors: Sequence[HostArray]) -> HostArray:
-    """Return the mean of vectors of shape (n,), summed in fp64 in their order."""
-    total = np.zeros(vectors[0].shape)
-    for vector in vectors:
-        total += vector
-    return (total / len(vectors)).astype(vectors[0].dtype)
+            return join_server_reports(self._final_messages, self.plan.shard_owners)
+        return average_worker_reports(self._final_messages, self.machine.worker_names, self.plan.dtype)

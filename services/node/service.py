@@ -15,7 +15,9 @@ from services.commands.coordinator import CommandCoordinator
 from services.commands.node import CommandNodeServices, make_command_coordinator, run_command_worker
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.service import CoordinatorService
-from services.node.assembly import NodeServices, make_coordinator, run_parameter_server, run_worker
+from services.node.coordinator_assembly import make_coordinator
+from services.node.node_services import NodeServices
+from services.node.training_node import run_parameter_server, run_worker
 from services.plan import COORDINATOR, CommandPlan, NodePlan, Plan, TrainingPlan
 from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL

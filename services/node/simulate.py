@@ -10,7 +10,9 @@ from pathlib import Path
 
 from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.node.assembly import NodeServices, make_coordinator, run_parameter_server, run_worker
+from services.node.coordinator_assembly import make_coordinator
+from services.node.node_services import NodeServices
+from services.node.training_node import run_parameter_server, run_worker
 from services.plan import COORDINATOR, NodePlan, TrainingPlan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (

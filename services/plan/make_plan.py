@@ -1,9 +1,10 @@
 """Planning of a trial: of a training, or of a command of the user."""
 
 from services.cluster.addresses import AddressAllocator
-from services.plan.command_plan import make_command_plan
-from services.plan.plan import CommandPlan, TrainingPlan
-from services.plan.training_plan import make_training_plan
+from services.plan.commands.command_plan import CommandPlan
+from services.plan.commands.make_command_plan import make_command_plan
+from services.plan.training.make_training_plan import make_training_plan
+from services.plan.training.training_plan import TrainingPlan
 from services.scenario.run_settings import EngineName
 from services.scenario.scenario import TrialSpec
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from services.compressors import Compressor, CompressorSeed, bytes_to_vector
 from services.parameter_server.update_rules import UpdateRule, WorkerContribution
-from services.ps_shard.machine import (
+from services.ps_shard.machine import ShardStateMachine
+from services.ps_shard.replies import IDENTITY_COMPRESSOR, ReplyEncoder
+from services.ps_shard.shard_actions import (
     ApplyUpdateAction,
     DropStalePushAction,
     SendReplyAction,
     ShardAction,
-    ShardStateMachine,
     WorkerPush,
 )
-from services.ps_shard.replies import IDENTITY_COMPRESSOR, ReplyEncoder
 from services.runtime.clock import Clock
 from services.runtime.control import FinalNodeReport
 from services.runtime.run_log import LogEventBatch

@@ -1,10 +1,9 @@
 """The scenario: a whole scenario file as one frozen record, and the trials that it declares."""
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import count
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
@@ -12,25 +11,22 @@ from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
 from services.cluster.compute_speed import ComputeSpeed
 from services.cluster.events import AnyDeclaredEvent, restrict_events_to_nodes
 from services.scenario.checked_study import CheckedStudy
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
+from services.scenario.conflicts.scenario_conflicts import raise_scenario_conflicts
 from services.scenario.published_curves import PublishedCurve
 from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
-from services.scenario.scenario_conflicts import raise_scenario_conflicts
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
     ScenarioDocument,
     Sweep,
     SweepAxis,
-    SweepPoint,
     apply_sweep_point,
     sweep_points,
 )
+from services.scenario.trial_identity import TrialIdentity, folder_name_part, swept_value_label
 from services.scenario.workload import Workload
 from services.schema.component import FrozenRecord
-from services.schema.limits import (
-    MAX_ATTEMPTS,
-    MAX_DILATION,
-)
+from services.schema.limits import MAX_ATTEMPTS, MAX_DILATION
 from services.strategies import AnyStrategy, Strategy
 
 LABEL_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
@@ -40,10 +36,8 @@ Dilation: TypeAlias = Annotated[  # discriminated by type, so that the error of 
     Annotated[float, Field(ge=1, le=MAX_DILATION), Tag("number")] | Annotated[Literal["auto"], Tag("word")],
     Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
 ]
-
 # Kind of the workload -> label -> strategy of the baseline.
 BASELINE_STRATEGIES = {"training": {"none": {"kind": "none"}}, "command": {"none": {"kind": "command"}}}
-
 AnyWorkload: TypeAlias = Annotated[Workload | CommandWorkload, Field(discriminator="kind")]
 
 
@@ -154,7 +148,7 @@ class Scenario(FrozenRecord):
         """
         return tuple(self.trial(choice) for choice in self.all_trial_identities())
 
-    def all_trial_identities(self) -> Iterator["TrialIdentity"]:
+    def all_trial_identities(self) -> Iterator[TrialIdentity]:
         """Yield the identity of every trial, in the order in which trials run.
 
         An identity consists of strategy label, swept values and repeat. The baseline comes first, then the strategies
@@ -167,7 +161,7 @@ class Scenario(FrozenRecord):
                 for repeat in range(self.repeats):
                     yield TrialIdentity(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
-    def trial(self, identity: "TrialIdentity") -> "TrialSpec":
+    def trial(self, identity: TrialIdentity) -> "TrialSpec":
         """Return the trial with the given strategy, swept values and repeat.
 
         Raises:
@@ -175,7 +169,7 @@ class Scenario(FrozenRecord):
         """
         return self.with_swept_values(identity).reduce_to_trial(identity)
 
-    def with_swept_values(self, identity: "TrialIdentity") -> "Scenario":
+    def with_swept_values(self, identity: TrialIdentity) -> "Scenario":
         """Return this scenario with the swept values of one trial, and with the nodes and events of all trials.
 
         Raises:
@@ -183,7 +177,7 @@ class Scenario(FrozenRecord):
         """
         return Scenario.decode(self.document_with_swept_values(identity)) if identity.sweep_point else self
 
-    def reduce_to_trial(self, identity: "TrialIdentity") -> "TrialSpec":
+    def reduce_to_trial(self, identity: TrialIdentity) -> "TrialSpec":
         """Return the trial with the given strategy and repeat; this scenario already has its swept values.
 
         Raises:
@@ -191,14 +185,14 @@ class Scenario(FrozenRecord):
         """
         return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(self._single_trial_document(identity)))
 
-    def document_with_swept_values(self, trial_identity: "TrialIdentity") -> ScenarioDocument:
+    def document_with_swept_values(self, trial_identity: TrialIdentity) -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with the swept values of one trial.
 
         Each swept key is set to its value in the given trial.
         """
         return apply_sweep_point(self.sweep, trial_identity.sweep_point, self.encode())
 
-    def _single_trial_document(self, identity: "TrialIdentity") -> ScenarioDocument:
+    def _single_trial_document(self, identity: TrialIdentity) -> ScenarioDocument:
         """Return this scenario, reduced to a single trial, as nested dicts and lists.
 
         The trial has one strategy and one seed, and the scenario has no sweep. Nodes that the strategy does not use are
@@ -246,15 +240,6 @@ def add_default_kinds(document: ScenarioDocument) -> ScenarioDocument:
     if not isinstance(workload, dict):
         return document
     return document | {"workload": {"kind": "training"} | workload}
-
-
-class TrialIdentity(FrozenRecord):
-    """Strategy label, swept values and repeat, which identify one trial of a scenario."""
-
-    index: int  # position in the list of trials
-    label: str | None  # of the strategy; None is the baseline
-    sweep_point: SweepPoint  # name of an axis -> value or name of a case
-    repeat: int
 
 
 class TrialSpec(FrozenRecord):
@@ -312,19 +297,3 @@ class TrialSpec(FrozenRecord):
             labels={"workers": workers, **other_labels},
             baseline=trial_identity.label is None,
         )
-
-
-def swept_value_label(swept_value: Any) -> str | int | float:
-    """Return a swept value as a label of a trial.
-
-    A text or a number is unchanged; other values are returned as JSON.
-    """
-    return swept_value if isinstance(swept_value, str | int | float) else json.dumps(swept_value)
-
-
-def folder_name_part(swept_value: str | float) -> str:
-    """Return a swept value in a form that can be part of a folder name.
-
-    The result has at most 24 characters of a-z, 0-9, dot and hyphen.
-    """
-    return re.sub(r"[^a-z0-9.]+", "-", str(swept_value).lower()).strip("-")[:24]

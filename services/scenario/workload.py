@@ -17,10 +17,10 @@ from services.learning.optimisers import AnyOptimiser
 from services.learning.partitions import AnyPartition, IidPartition
 from services.learning.partitions.assignment import PartSummary, summarise_parts
 from services.learning.schedules import AnySchedule, ConstantSchedule, TrainingBudget
+from services.scenario.conflicts.workload_conflicts import find_workload_conflicts
 from services.scenario.learning_task import learning_task_of
 from services.scenario.payload import DeclaredPayload, PlannedPayload, plan_payload
 from services.scenario.target import QualityTarget
-from services.scenario.workload_conflicts import find_workload_conflicts
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.limits import MAX_PARTITION_SHARES

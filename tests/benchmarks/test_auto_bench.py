@@ -9,7 +9,7 @@ from benchmarks.auto.bench import MeasurementState, main, measure_case
 from benchmarks.auto.cases import CASES, AutoCase, link
 from benchmarks.auto.results_page import RESULTS_PAGE, MeasuredCase, describe_outcome, render_page
 from services.plan import StrategyChoice
-from services.plan.strategy_choice import CandidateRecord
+from services.plan.candidates.strategy_choice import CandidateRecord
 from services.strategies import AllReduce
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fidelity import catalogue, collectives, runs, scenarios, training, trial_cases
+from benchmarks.fidelity import catalogue, training, trial_cases
 from benchmarks.fidelity.idle_trial import make_trial, make_trial_plan
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
+from benchmarks.fidelity.rows import collectives, runs, scenarios
 from benchmarks.fidelity.trial_cases import MeasuredCase, TrialCase, TrialRow, TrialSample
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import check_host_capacity

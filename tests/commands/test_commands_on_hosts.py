@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import pytest
 from command_plans import make_step_profile
 
-from compose.runs.supervisor import TrialFailed
-from services.scenario import step_profile
-from services.scenario.step_profile import StepProfileOutcome
+from compose.runs.trials.node_runner import TrialFailed
+from services.scenario.commands import step_profile
+from services.scenario.commands.step_profile import StepProfileOutcome
 
 RunTrial: TypeAlias = Callable[..., Any]
 

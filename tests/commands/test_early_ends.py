@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 
 pytest.importorskip("torch", reason="the scripts need PyTorch; make test-torch installs it")
 pytestmark = pytest.mark.torch

@@ -12,7 +12,7 @@ from command_plans import plan_command
 from compose.commands.dry_run import _environment
 from services.commands.launch import SCRIPT_PROCESS_FOLDER, command_environment
 from services.plan import CommandPlan
-from services.scenario.launch_variables import RESERVED_VARIABLES
+from services.scenario.commands.launch_variables import RESERVED_VARIABLES
 
 RunTrial: TypeAlias = Callable[..., Any]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from services.commands.process_end import describe_process_end, has_lost_connection
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 
 WORKLOAD = CommandWorkload(command=("python", "train.py"))
 

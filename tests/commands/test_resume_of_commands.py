@@ -12,7 +12,7 @@ from compose.runs.interrupted_run import read_interrupted_run
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario
-from services.scenario import step_profile
+from services.scenario.commands import step_profile
 from services.schema.errors import UserError
 
 SCENARIO: dict[str, Any] = {

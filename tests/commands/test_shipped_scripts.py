@@ -10,7 +10,7 @@ import pytest
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
-from services.scenario.command_workload import CommandWorkload
+from services.scenario.commands.command_workload import CommandWorkload
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -7,8 +7,8 @@ import pytest
 from scripted_engine import RunObserverStub, ScriptedEngine, run_smoke_scenario
 
 from compose.engines.base import TrialEventObserver
-from compose.runs import trial_attempts
-from compose.runs.supervisor import LinkProbeFailed, TrialFailed
+from compose.runs.trials import trial_attempts
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 

@@ -12,7 +12,7 @@ from compose.engines import EngineChoice
 from compose.runs.interrupted_run import read_interrupted_run
 from compose.runs.run import FinishedRun, resume_run, run_scenario
 from compose.runs.run_folder import ScenarioFile
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, StrategyChoice, decode_plan, make_plan
 from services.plan.trial_outcome import TrialOutcome

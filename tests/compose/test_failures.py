@@ -13,7 +13,7 @@ from compose.engines.base import EnginePreparationObserver, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun
 from compose.runs.run_folder import RunFolderError
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from ensayo.exit_codes import ExitCode, exit_code_of_error
 from ensayo.rehearsal import write_run_report
 from services.cluster.addresses import AddressAllocator

@@ -12,7 +12,7 @@ import pytest
 
 from compose.engines.containers.engine import RunSubnets
 from compose.engines.containers.link_events import LinkEventScheduler
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.node_link import NodeLinkScripts

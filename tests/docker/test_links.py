@@ -20,7 +20,7 @@ from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.clean import remove_leftovers
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
 from compose.runs.secrets_folder import open_secrets_folder
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from compose.scenario_files.load import load_scenario
 from compose.shaping.tc_output import parse_htb_rates_bps
 from services.cluster.links.fluid_link import PAYLOAD_SHARE

@@ -20,7 +20,7 @@ from compose.engines.containers.engine import DockerEngine
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.host.host_facts import available_core_count
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
-from compose.runs.supervisor import LinkProbeFailed
+from compose.runs.trials.node_runner import LinkProbeFailed
 from compose.scenario_files.load import load_scenario
 from compose.shaping.htb_tree import peer_class_id
 from compose.shaping.shared_link import network_switch_address

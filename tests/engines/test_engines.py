@@ -17,7 +17,7 @@ from compose.engines.base import TrialEngine
 from compose.engines.local import RUN_ENV_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue_certificates
-from compose.runs.supervisor import REPORTED_FAILURE_EXIT_CODE
+from compose.runs.trials.supervisor import REPORTED_FAILURE_EXIT_CODE
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX

@@ -14,8 +14,8 @@ from compose.engines.containers.engine import DockerEngine
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import ExitCode, exit_code_of_error
-from ensayo.mlperf_tables import render_terminal_chapter
-from ensayo.tables import create_console
+from ensayo.terminal.mlperf_tables import render_terminal_chapter
+from ensayo.terminal.tables import create_console
 from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from data_files import scenario_of
-from notebooks import run_cells
+from programs.notebooks import run_cells
 
 import ensayo
 from ensayo.declaration import sections

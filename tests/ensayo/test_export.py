@@ -17,7 +17,7 @@ from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo import cli
 from ensayo.exit_codes import ExitCode
-from ensayo.progress_display import SilentDisplay
+from ensayo.terminal.progress_display import SilentDisplay
 
 SHORT = {"sweep.workers": "[2]", "workload.epochs": "1", "baseline": "false"}
 

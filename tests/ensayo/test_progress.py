@@ -7,8 +7,8 @@ from command_plans import plan_command
 from rich.console import Console
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from ensayo.progress_display import PlainLineDisplay, ProgressBarDisplay, RunProgressDisplay, SilentDisplay
-from ensayo.terminal_text import trial_title
+from ensayo.terminal.progress_display import PlainLineDisplay, ProgressBarDisplay, RunProgressDisplay, SilentDisplay
+from ensayo.terminal.terminal_text import trial_title
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 

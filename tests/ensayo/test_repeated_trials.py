@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ensayo
-from compose.runs import trial_attempts
+from compose.runs.trials import trial_attempts
 from ensayo import rehearsal
 from ensayo.cli import main
 from ensayo.exit_codes import ExitCode

@@ -15,7 +15,7 @@ import ensayo
 from compose.runs.interrupted_run import lock_run_folder
 from ensayo.cli import main
 from ensayo.exit_codes import ExitCode
-from ensayo.progress_display import SilentDisplay
+from ensayo.terminal.progress_display import SilentDisplay
 from services.plan import Plan
 from services.scenario.scenario import Scenario
 
@@ -145,7 +145,7 @@ def test_a_continued_run_makes_no_more_attempts_than_the_scenario_allows(
     status_path = min(interrupted.folder.glob("trials/*/status.json"))
     status_path.write_text(json.dumps(json.loads(status_path.read_text()) | {"disturbance": "the host was busy"}))
     monkeypatch.setattr("ensayo.rehearsal._find_host_disturbance", lambda _: "the host was busy")
-    monkeypatch.setattr("compose.runs.trial_attempts.FIRST_PAUSE_S", 1e-4)
+    monkeypatch.setattr("compose.runs.trials.trial_attempts.FIRST_PAUSE_S", 1e-4)
 
     resumed = ensayo.resume(interrupted.folder)
 
@@ -233,7 +233,9 @@ def test_a_resumed_run_takes_no_other_settings(
 def test_an_interrupted_run_says_how_to_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ensayo.progress_display.create_run_display", lambda quiet: InterruptingObserver(PHASES[1]))
+    monkeypatch.setattr(
+        "ensayo.terminal.progress_display.create_run_display", lambda quiet: InterruptingObserver(PHASES[1])
+    )
     command = ["ensayo", "run", "smoke", "--engine", "simulated", "--runs", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", command)
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from analysis.report.wording import format_bytes
-from ensayo.run_progress import RunProgress
-from ensayo.terminal_text import format_duration, format_step_time, trial_title
+from ensayo.terminal.run_progress import RunProgress
+from ensayo.terminal.terminal_text import format_duration, format_step_time, trial_title
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario

@@ -1,7 +1,7 @@
 """Text about a trial on a terminal."""
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from ensayo.terminal_text import chosen_collective_lines, format_sweep_labels
+from ensayo.terminal.terminal_text import chosen_collective_lines, format_sweep_labels
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 

@@ -23,7 +23,7 @@ from compose.engines import choose_engine
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario, read_first_comment
-from ensayo.progress_display import SilentDisplay
+from ensayo.terminal.progress_display import SilentDisplay
 from services.schema.errors import UserError
 
 SETTINGS = {
@@ -89,7 +89,7 @@ def by_perfetto(folder: Path) -> BusySeconds:
 
 
 def _query_perfetto(folder: Path, query: str) -> dict[str, list[dict[str, Any]]]:
-    script = Path(__file__).parents[1] / "support" / "trace_processor.py"
+    script = Path(__file__).parents[1] / "support" / "programs" / "trace_processor.py"
     completed = subprocess.run([sys.executable, script, folder, query], capture_output=True, text=True, check=True)
     rows: dict[str, list[dict[str, Any]]] = json.loads(completed.stdout)
     return rows

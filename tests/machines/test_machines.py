@@ -25,7 +25,8 @@ from services.parameter_server.synchronisers import (
     Ssp,
     StragglerCriterion,
 )
-from services.ps_shard.machine import ShardStateMachine, WorkerPush
+from services.ps_shard.machine import ShardStateMachine
+from services.ps_shard.shard_actions import WorkerPush
 from services.runtime.control import EvaluationPointReport, SwitchStageReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import EnsayoError

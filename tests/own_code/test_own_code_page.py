@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from data_files import scenario_of
-from notebooks import run_cells
+from programs.notebooks import run_cells
 
 import ensayo
 

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from services.scenario.simulated_advice import leave_out_simulated_engine
+from services.scenario.commands.simulated_advice import leave_out_simulated_engine
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 
 from services.cluster.addresses import DummyAddresses
 from services.plan import CommandPlan, make_plan
-from services.scenario import step_profile
+from services.scenario.commands import step_profile
+from services.scenario.commands.step_profile import CollectiveCall, StepProfile, StepProfileOutcome
 from services.scenario.scenario import Scenario
-from services.scenario.step_profile import CollectiveCall, StepProfile, StepProfileOutcome
 
 NO_STEP_PROFILE = StepProfileOutcome(None, "no dry run in this test")
 

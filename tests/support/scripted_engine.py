@@ -13,8 +13,10 @@ from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun, run_scenario
 from compose.runs.run_folder import ScenarioFile
-from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
-from compose.runs.trial_attempts import HostDisturbanceFinder, find_no_disturbance
+from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import TrialNodeRunner
+from compose.runs.trials.supervisor import TrialSupervisor
+from compose.runs.trials.trial_attempts import HostDisturbanceFinder, find_no_disturbance
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan

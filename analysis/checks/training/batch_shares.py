@@ -1,7 +1,7 @@
 """Check that the workers' shares of every batch add up to the batch."""
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
-from analysis.metrics.step_seconds import select_full_batch_steps
+from analysis.metrics.step_times.step_seconds import select_full_batch_steps
 from analysis.reading.run_table import TrialLogTables
 
 

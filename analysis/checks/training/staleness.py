@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
-from analysis.metrics.staleness import staleness_statistics
+from analysis.metrics.learning.staleness import staleness_statistics
 from analysis.reading.run_table import TrialLogTables
 
 

@@ -15,7 +15,7 @@ from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosi
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.scaling_findings import describe_efficiency_factors
+from analysis.report.findings.scaling_findings import describe_efficiency_factors
 from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
 MAX_PANEL_COLUMNS = 3

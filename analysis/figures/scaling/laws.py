@@ -17,8 +17,8 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.laws.base import UNIDENTIFIED_RATIO
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, join_names
-from analysis.results.trial_result import TIMES_SIGN, TrialGroup
+from analysis.report.wording import TIMES_SIGN, capitalise_first_letter, format_number, format_percentage, join_names
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.centre import Floats
 
 MIN_FITTED_SIZES = 4  # one more than the three parameters of the USL, so that a residual is left to judge the fit by

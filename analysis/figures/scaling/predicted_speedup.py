@@ -10,10 +10,9 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.findings import describe_predicted_speedups
-from analysis.report.wording import capitalise_first_letter, format_number
+from analysis.report.findings.main_finding import describe_predicted_speedups
+from analysis.report.wording import TIMES_SIGN, capitalise_first_letter, format_number
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN
 from services.scenario.published_curves import PublishedCurve
 
 MAX_PANEL_COLUMNS = 3

@@ -12,9 +12,9 @@ from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosi
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.comparisons.worker_choice import RuleAndWorkerCount
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.report.wording import format_number
+from analysis.report.wording import TIMES_SIGN, format_number
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN, TimeMetric
+from analysis.results.trial_group import TimeMetric
 from services.scenario.published_curves import PublishedCurve
 
 MAX_LISTED_BASES = 6  # more bases are summarised in the caption

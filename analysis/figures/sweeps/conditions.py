@@ -13,7 +13,7 @@ from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.report.wording import capitalise_first_letter
 from analysis.results.swept_values import describe_sweep_slowdown, groups_by_swept_values, seconds_per_sample
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 
 
 def draw_sample_time_by_sweep(run: AnalysedRun) -> CaptionedFigure | None:

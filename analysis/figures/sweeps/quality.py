@@ -11,7 +11,7 @@ from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import add_run_title_and_footer, create_figure, strategy_colour, strategy_marker
 from analysis.report.wording import capitalise_first_letter, format_number
 from analysis.results.swept_values import groups_by_swept_values
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.centre import Floats
 
 LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures nothing else

@@ -13,10 +13,9 @@ from analysis.figures.drawing.style import (
     create_figure,
     strategy_colour,
 )
-from analysis.report.wording import format_number
+from analysis.report.wording import TIMES_SIGN, format_number
 from analysis.results.strategy_map import StrategyMap, StrategyMapCell, make_strategy_map
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN
 
 ROW_HEIGHT_IN = 0.62
 HATCH = "////"

@@ -6,9 +6,10 @@ from typing import cast
 
 import numpy as np
 
-from analysis.metrics.strategy_switch_verdict import QUALITY_TOLERANCE
+from analysis.metrics.strategy_changes.strategy_switch_verdict import QUALITY_TOLERANCE
 from analysis.report.wording import format_number
-from analysis.results.trial_result import TrialGroup, choose_time_metric
+from analysis.results.comparable_groups import choose_time_metric
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.paired_comparison import paired_t_test_p_value
 from services.scenario.target import QUALITY_METRICS, MetricName

@@ -28,12 +28,8 @@ from analysis.metrics.comparisons.strategy_comparison import (
     find_group_time_gap,
 )
 from analysis.reading.plan_view import TrialPlan
-from analysis.results.trial_result import (
-    TimeMetric,
-    TrialGroup,
-    choose_time_metric,
-    restrict_to_shared_seeds,
-)
+from analysis.results.comparable_groups import choose_time_metric, restrict_to_shared_seeds
+from analysis.results.trial_group import TimeMetric, TrialGroup
 from analysis.statistics.intervals import Interval
 from services.schema.units import Rate
 

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import stdtr
 
 from analysis.metrics.comparisons.quality_comparison import SAME_SAMPLES_RATIO
-from analysis.results.trial_result import TrialGroup, restrict_to_shared_seeds
+from analysis.results.comparable_groups import restrict_to_shared_seeds
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.centre import Floats
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust

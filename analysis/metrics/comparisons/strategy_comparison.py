@@ -11,14 +11,13 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.results.trial_result import (
-    TimeMetric,
-    TrialGroup,
+from analysis.results.comparable_groups import (
     choose_time_metric,
     find_baseline,
     have_same_seeds,
     restrict_to_shared_seeds,
 )
+from analysis.results.trial_group import TimeMetric, TrialGroup
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL, ConvergenceCheck, compare_convergence
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired_comparison import PairedComparison, compare_times_by_seed

@@ -11,8 +11,7 @@ from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_fig
 from analysis.mlperf.figures import frame
 from analysis.mlperf.references import ComparedResult
 from analysis.mlperf.study import MlperfStudy, WorkloadComparison
-from analysis.report.wording import format_number
-from analysis.results.trial_result import TIMES_SIGN
+from analysis.report.wording import TIMES_SIGN, format_number
 
 HEIGHT_IN = 4.4
 FAMILY_COLUMNS = ("family_efficiency", "family_submitter_and_software")

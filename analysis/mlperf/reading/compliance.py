@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from analysis.mlperf.rule_sets.values import ANY_VALUE, LoggedValueRule
-from analysis.reading.mllog import MllogEvent, NodeLog
+from analysis.reading.logs.mllog import MllogEvent, NodeLog
 
 INIT_LIMIT_MS = 30 * 60_000  # initialisation must take less time
 

@@ -27,7 +27,7 @@ from analysis.mlperf.reading.scoring import (
     read_mlperf_run,
 )
 from analysis.mlperf.rule_sets.rounds import RuleSet, detect_rule_set
-from analysis.reading import mllog
+from analysis.reading.logs import mllog
 from services.schema.errors import UserError
 
 INVALID_DESCRIPTION = "with an invalid system description"

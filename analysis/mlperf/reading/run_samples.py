@@ -18,8 +18,8 @@ from analysis.mlperf.references import describe_submitter_and_software
 from analysis.mlperf.rule_sets.rounds import NEAREST_RULE_SET, RuleSet
 from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_scaling_series
 from analysis.mlperf.study import MlperfStudy
-from analysis.reading import mllog
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs import mllog
+from analysis.reading.logs.mllog import NodeLog
 from analysis.statistics.centre import olympic_mean
 
 EPOCH_POSITION_LIMIT = 1000  # smaller positions are epochs; some logs write samples as epoch_num

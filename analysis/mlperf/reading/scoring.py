@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.mlperf.rule_sets.rounds import NEAREST_RULE_SET, RuleSet
-from analysis.reading.mllog import MllogEvent, NodeLog
+from analysis.reading.logs.mllog import MllogEvent, NodeLog
 from analysis.statistics.centre import olympic_mean
 
 MS_PER_MINUTE = 60_000

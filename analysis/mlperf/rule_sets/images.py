@@ -17,7 +17,7 @@ from analysis.mlperf.rule_sets.values import (
     rule_at_least,
     rule_greater_than,
 )
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 
 DETECTION_RULES = WorkloadComplianceRules(  # RetinaNet: `ssd` in rounds 2.0 to 4.1, `retinanet` since 5.0
     rules_for_keys_required_once(

@@ -13,7 +13,7 @@ from pathlib import Path
 from analysis.mlperf.reading.compliance import KeyRules, MllogKeyRule, WorkloadComplianceRules
 from analysis.mlperf.rule_sets import images, other, texts
 from analysis.mlperf.rule_sets.common import COMMON_RULES_BY_ROUND
-from analysis.reading.mllog import NodeLog
+from analysis.reading.logs.mllog import NodeLog
 from services.schema.errors import UserError
 
 DEFAULT_ROUND = "4.1"  # round of the shipped results

@@ -8,7 +8,7 @@ import numpy as np
 from analysis.convergence.compare import ReferenceComparison, ReferenceOutcome, choose_outcome
 from analysis.report.wording import NO_VALUE, format_interval, format_number, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TrialGroup
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.reference_range import ReferenceRange, compare_with_reference
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.metrics.comparisons.seed_noise import SeedNoiseAnswer, SeedNoiseComparison, compare_with_seed_noise
-from analysis.report.wording import NO_VALUE, format_interval, format_number
+from analysis.report.wording import NO_VALUE, TIMES_SIGN, format_interval, format_number
 from analysis.results.summary import RunSummary, SkippedTrial
-from analysis.results.trial_result import TIMES_SIGN, TrialGroup
+from analysis.results.trial_group import TrialGroup
 from analysis.statistics.centre import olympic_mean
 from analysis.statistics.intervals import confidence_interval, mean_interval
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.metrics.strategy_choice import CandidateResult, StrategyChoiceResult
+from analysis.metrics.strategy_changes.strategy_choice import CandidateResult, StrategyChoiceResult
 from analysis.report.wording import format_milliseconds
 from analysis.results.trial_result import TrialResult
 

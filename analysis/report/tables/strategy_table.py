@@ -16,14 +16,16 @@ from analysis.metrics.running_costs import JOULES_PER_WH
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.report.wording import (
     NO_VALUE,
+    TIMES_SIGN,
     format_interval,
     format_number,
     format_percentage,
     format_percentage_interval,
     format_quantity,
 )
+from analysis.results.comparable_groups import choose_time_metric
 from analysis.results.summary import RunSummary
-from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric
+from analysis.results.trial_group import TimeMetric, TrialGroup
 from analysis.statistics.centre import olympic_mean
 from analysis.statistics.intervals import confidence_interval, mean_interval
 from services.scenario.target import MetricName

@@ -25,7 +25,7 @@ from compose.engines.containers.link_probes import probe_links
 from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.host_program import run_host_program
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
-from compose.runs.supervisor import TrialFailed, TrialNodeRunner
+from compose.runs.trials.node_runner import TrialFailed, TrialNodeRunner
 from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan

@@ -24,7 +24,8 @@ from compose.host.host_facts import container_user
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
 from compose.runs.secrets_folder import open_secrets_folder
-from compose.runs.supervisor import LogTail, TrialSupervisor
+from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.supervisor import TrialSupervisor
 from compose.shaping.mechanisms import (
     FEATURE_TEST_COMMANDS,
     ChosenMechanisms,

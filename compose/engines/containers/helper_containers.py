@@ -17,7 +17,7 @@ from typing import Any
 import docker
 from docker.errors import DockerException, NotFound
 
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from services.schema.errors import HostError
 
 HELPER_ROLE = "shaper"

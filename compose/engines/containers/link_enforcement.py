@@ -15,7 +15,7 @@ from docker.errors import DockerException
 
 from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, LinkHelperContainer
 from compose.runs.labels import container_labels
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from compose.shaping import shared_link
 from compose.shaping import tc_output as reading
 from compose.shaping.link_state import LinkState, data_network_nodes

@@ -12,15 +12,15 @@ from typing import Any, TypeAlias
 
 from compose.engines.containers.link_enforcement import LinkShaper
 from compose.engines.containers.repeated_measurement import is_conclusive, repeat_until_conclusive, sleep_between_tries
-from compose.runs.supervisor import LinkProbeFailed, TrialFailed
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
-    RateProbe,
     expected_round_trip_times,
     group_parallel_probes,
     plan_message_time_probe,
     plan_rate_probes,
 )
+from compose.shaping.rate_probes import RateProbe
 from services.cluster.links.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
 from services.plan.trial_outcome import LinkShapingRecord, MeasuredLinkValue
 

@@ -10,7 +10,7 @@ from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.bytes_sent import bytes_sent
-from analysis.metrics.staleness import staleness_statistics
+from analysis.metrics.learning.staleness import staleness_statistics
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 RunSimulated = Callable[..., RunLogTables]

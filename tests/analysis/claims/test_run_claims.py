@@ -17,7 +17,9 @@ from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.report.report import write_report
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.measure_trial import measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 
 STUDY = "arXiv:2509.03263"
 SECONDS = {1: 16.0, 4: 6.0, 16: 3.2}

@@ -15,14 +15,14 @@ from rich.console import Console
 
 from analysis.exports.export import export_run
 from analysis.exports.readable_trials import read_readable_trials
-from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
-from analysis.metrics.step_seconds import step_phase_seconds
+from analysis.metrics.step_times.predicted_step import predicted_mean_step_s, predicted_typical_step_s
+from analysis.metrics.step_times.step_seconds import step_phase_seconds
 from analysis.reading.run_folder import RunFolder
 from compose.engines import choose_engine
 from compose.runs.run import run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import load_scenario, read_first_comment
-from ensayo.progress_display import SilentDisplay
+from ensayo.terminal.progress_display import SilentDisplay
 
 SETTINGS = {"workload.epochs": "1", "sweep.rate.values": "[30mbit]"}
 STEP = 3  # any step that begins and ends beside others

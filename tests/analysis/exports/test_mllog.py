@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.reading import mllog
+from analysis.reading.logs import mllog
 
 LINE = '{"namespace": "", "time_ms": 1500.5, "event_type": "POINT_IN_TIME", "key": "seed", "value": 7, "metadata": {}}'
 

@@ -13,8 +13,8 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.figures import AnalysedRun
 from analysis.figures.batch_shares import draw_batch_shares
 from analysis.reading.run_table import RunLogTables, TrialLogTables
-from analysis.report.balance_finding import load_balancing_finding
-from analysis.report.findings import describe_main_finding
+from analysis.report.findings.balance_finding import load_balancing_finding
+from analysis.report.findings.main_finding import describe_main_finding
 from analysis.results.analyse_run import analyse_run
 
 Run = Callable[..., RunLogTables]

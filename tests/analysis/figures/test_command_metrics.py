@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.figures.learning import _figure_title
-from analysis.metrics.progress import final_eval_metrics
+from analysis.metrics.learning.progress import final_eval_metrics
 from analysis.reading.run_table import TrialLogTables
 
 PATTERNS = {"loss": "loss=(.+)", "accuracy": "accuracy=(.+)", "f1": "f1=(.+)"}

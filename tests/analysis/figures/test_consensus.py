@@ -14,7 +14,7 @@ from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.verdict import VerdictLevel
 from analysis.figures import AnalysedRun
 from analysis.figures.consensus import draw_consensus
-from analysis.metrics.consensus import measure_consensus
+from analysis.metrics.learning.consensus import measure_consensus
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.results.analyse_run import analyse_run
 

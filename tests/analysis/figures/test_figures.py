@@ -34,8 +34,8 @@ from analysis.report import report
 from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import build_run_summary
-from analysis.results.trial_result import measure_trial
 from services.learning.sample_pictures import PictureBox, SamplePictures
 
 RunWriter = Callable[..., RunFolder]

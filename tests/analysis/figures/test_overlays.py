@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis.comparison import run_changes as compare
+from analysis.comparison.compared_curves import ComparedRunsAndCurves
 from analysis.comparison.curves import (
     ComparedRun,
     collect_speedup_curves,
@@ -17,9 +18,8 @@ from analysis.comparison.curves import (
     run_letter_of_index,
 )
 from analysis.comparison.differing_settings import differing_settings
+from analysis.comparison.overlay_titles import format_final_loss_title
 from analysis.comparison.overlays import (
-    ComparedRunsAndCurves,
-    _make_final_loss_title,
     draw_efficiency_overlay,
     draw_loss_overlay,
     draw_speedup_overlay,
@@ -147,10 +147,10 @@ def test_equal_losses_share_the_lowest_place(runs: list[ComparedRun]) -> None:
     names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
     overlay = ComparedRunsAndCurves(runs, collect_speedup_curves(runs))
 
-    assert _make_final_loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
+    assert format_final_loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
         "Lowest loss at the end: 0.250, shared by A ring on 2 and A ps_bsp on 2"
     )
-    assert _make_final_loss_title(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
+    assert format_final_loss_title(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
         "A ps_bsp on 2 ends with the lowest loss, 0.200"
     )
 

@@ -18,9 +18,10 @@ from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.report.report import render_report_page
 from analysis.results.analyse_run import analyse_run
+from analysis.results.measure_trial import measure_trial
 from analysis.results.strategy_map import StrategyMap, StrategyMapCell, make_strategy_map
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary, SkippedTrial
-from analysis.results.trial_result import TrialResult, measure_trial
+from analysis.results.trial_result import TrialResult
 
 TARGET = "accuracy ≥ 0.95"
 LINKS, DELAYS = ("10mbit", "1gbit"), ("1ms", "10ms")

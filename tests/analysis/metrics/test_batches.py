@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analysis.reading import mllog
-from analysis.reading.batches import read_logged_rows, rows_to_data_frame
+from analysis.reading.logs import mllog
+from analysis.reading.logs.batches import read_logged_rows, rows_to_data_frame
 from analysis.reading.trial_record import _format_csv_rows
 
 NAMES = ("step", "start_s", "loss", "staleness")

@@ -12,7 +12,9 @@ from analysis.metrics.comparisons.strategy_comparison import (
     explain_unchecked_samples,
 )
 from analysis.reading.run_table import TrialLogTables
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.measure_trial import measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 
 SEED_FACTORS = (0.8, 1.0, 1.3, 0.9, 1.1)
 

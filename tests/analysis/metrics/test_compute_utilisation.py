@@ -11,7 +11,7 @@ import pytest
 
 from analysis.figures import AnalysedRun
 from analysis.figures.compute_utilisation import draw_compute_utilisation
-from analysis.metrics.compute_utilisation import (
+from analysis.metrics.step_times.compute_utilisation import (
     NO_STEP_TIME,
     NO_STEPS,
     NOT_METERED,

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.predicted_step import predicted_mean_step_s
-from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
-from analysis.metrics.staleness import staleness_statistics
-from analysis.metrics.step_seconds import (
+from analysis.metrics.learning.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
+from analysis.metrics.learning.staleness import staleness_statistics
+from analysis.metrics.learning.target import evaluation_interval_samples, samples_to_target, time_to_target_s
+from analysis.metrics.step_times.predicted_step import predicted_mean_step_s
+from analysis.metrics.step_times.step_seconds import (
     mean_hidden_communication_s,
     step_phase_seconds,
     step_time_statistics,
     typical_step_s,
 )
-from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.statistics.centre import olympic_mean
 

@@ -8,7 +8,8 @@ from random_scenarios import STRATEGY_KINDS, random_trials
 
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
-from analysis.results.trial_result import TrialResult, measure_trial
+from analysis.results.measure_trial import measure_trial
+from analysis.results.trial_result import TrialResult
 from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial_to_folder
 from services.plan import Plan, make_plan

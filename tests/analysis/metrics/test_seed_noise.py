@@ -12,8 +12,10 @@ from analysis.metrics.comparisons.seed_noise import SeedNoiseAnswer, compare_wit
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.evaluation_note import evaluation_note
 from analysis.report.tables.regression_table import make_regression_table, seed_noise_sentence
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary, SkippedTrial
-from analysis.results.trial_result import TrialGroup, TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import TrialGroup, group_trials
+from analysis.results.trial_result import TrialResult
 
 SEEDS = 10
 NOISE = np.random.default_rng(0).normal(0.0, 0.02, (4, SEEDS))  # of R², by system and seed

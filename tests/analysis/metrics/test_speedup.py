@@ -9,7 +9,9 @@ import pytest
 
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialLogTables
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.measure_trial import measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 from analysis.statistics.worker_count_rules import (
     find_index_of_min_workers_time_squared,
     find_last_efficient_index,

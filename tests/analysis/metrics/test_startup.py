@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from analysis.metrics.learning.target import evaluation_count, evaluation_seconds
 from analysis.metrics.startup import startup_s
-from analysis.metrics.target import evaluation_count, evaluation_seconds
 from analysis.reading.run_table import RunLogTables, TrialLogTables
-from analysis.results.trial_result import measure_trial
+from analysis.results.measure_trial import measure_trial
 
 MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]

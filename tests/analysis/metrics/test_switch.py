@@ -18,13 +18,9 @@ from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.switch import draw_switch_time_savings
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.strategy_switch import (
-    StrategySwitchResult,
-    describe_strategy_switch,
-    describe_switch_outcomes,
-    measure_switch_times,
-)
-from analysis.metrics.strategy_switch_verdict import (
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult, measure_switch_times
+from analysis.metrics.strategy_changes.strategy_switch_text import describe_strategy_switch, describe_switch_outcomes
+from analysis.metrics.strategy_changes.strategy_switch_verdict import (
     FinalQualityBySwitch,
     find_final_model_qualities,
     judge_strategy_switch,
@@ -365,7 +361,7 @@ def test_a_switch_record_without_a_number_is_damage_and_does_not_end_the_report(
     damage = analyse_trial(trial)
 
     assert isinstance(damage, FileProblem)
-    assert "logs: cannot be interpreted (KeyError at analysis/reading/switch_record.py:" in str(damage)
+    assert "logs: cannot be interpreted (KeyError at analysis/reading/logs/switch_record.py:" in str(damage)
     assert f"'{key}'" in str(damage)
 
 

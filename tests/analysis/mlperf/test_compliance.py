@@ -19,7 +19,7 @@ from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.scoring import read_mlperf_run
 from analysis.mlperf.rule_sets.rounds import RULE_SETS, detect_rule_set, parse_round
 from analysis.mlperf.rule_sets.values import LoggedValueRule
-from analysis.reading import mllog
+from analysis.reading.logs import mllog
 from services.schema.errors import UserError
 
 Line = dict[str, Any]

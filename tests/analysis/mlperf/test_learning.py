@@ -15,7 +15,7 @@ from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.run_samples import find_scaling_series, read_samples_to_target
 from analysis.mlperf.study import make_mlperf_study
-from analysis.reading import mllog
+from analysis.reading.logs import mllog
 
 # Values in the four published logs: position at the last evaluation, its unit, global batch.
 PUBLISHED_VALUES = {

@@ -20,7 +20,7 @@ from analysis.mlperf.reading.results import MlperfResults, UnscoredResult
 from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, compute_score_of_runs, read_mlperf_run
 from analysis.mlperf.rule_sets.rounds import PUBLISHED_RULE_SET, RULE_SETS
 from analysis.mlperf.study import make_mlperf_study
-from analysis.reading import mllog
+from analysis.reading.logs import mllog
 from services.schema.errors import UserError
 
 RULESET = "4.1.0"

@@ -19,7 +19,7 @@ from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.rule_sets.rounds import choose_rule_set
 from analysis.mlperf.study import MlperfStudy, make_mlperf_study
 from ensayo import cli
-from ensayo.mlperf_tables import make_unique_labels
+from ensayo.terminal.mlperf_tables import make_unique_labels
 from services.schema.errors import UserError
 
 HEADER = "benchmark,submitter,system,accelerator,accelerator_count,minutes,framework"

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.strategy_switch import StrategySwitchResult
+from analysis.metrics.step_times.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
 from analysis.report.tables.strategy_table import StrategyRow, make_strategy_table
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 
 TARGET = "accuracy ≥ 0.95"
 Group = dict[str, Any]  # arguments of `repeats`

@@ -11,7 +11,8 @@ from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.report import write_report
 from analysis.report.tables.communication_table import make_communication_table
-from analysis.results.trial_result import TrialResult, measure_trial
+from analysis.results.measure_trial import measure_trial
+from analysis.results.trial_result import TrialResult
 
 HEADING = "Hidden and exposed communication per step"
 StepsLine = Callable[..., str]

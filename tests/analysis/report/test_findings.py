@@ -8,12 +8,14 @@ import pytest
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.strategy_switch import StrategySwitchResult
+from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialLogTables
-from analysis.report.findings import FINDING_FUNCTIONS, describe_main_finding
+from analysis.report.findings.main_finding import FINDING_FUNCTIONS, describe_main_finding
 from analysis.report.headline import headline_sentences
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 from services.scenario.published_curves import PublishedCurve
 
 Trials = Callable[..., TrialResult]

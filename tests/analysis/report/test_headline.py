@@ -14,8 +14,10 @@ from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
 from analysis.report.tables.strategy_table import make_strategy_table
 from analysis.report.wording import NO_VALUE
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 
 Trials = Callable[..., TrialResult]
 ONCE = "Each trial ran once: the significance of differences is not measured, and no number has an interval."

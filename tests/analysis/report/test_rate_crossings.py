@@ -9,9 +9,11 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.comparisons.rate_crossings import CrossingStatus, find_rate_crossings, pair_with_uncompressed
 from analysis.reading.run_table import TrialLogTables
-from analysis.report.crossing_finding import describe_rate_crossings, format_rate
+from analysis.report.findings.crossing_finding import describe_rate_crossings, format_rate
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from analysis.results.trial_result import TrialGroup, TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import TrialGroup, group_trials
+from analysis.results.trial_result import TrialResult
 
 RATES = ("10mbit", "100mbit", "300mbit", "1gbit", "3gbit")
 BPS = {"10mbit": 1e7, "100mbit": 1e8, "300mbit": 3e8, "600mbit": 6e8, "1gbit": 1e9, "3gbit": 3e9}

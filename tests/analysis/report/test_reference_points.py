@@ -23,8 +23,10 @@ from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.summary_text import summary_sentences
 from analysis.report.tables.reference_table import make_reference_table, reference_warning
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 from benchmarks.convergence.catalogue import REFERENCE_CASES, convergence_workload
 from benchmarks.convergence.single_worker import samples_to_target_of_one_worker
 from services.cluster.addresses import DummyAddresses

@@ -15,7 +15,7 @@ import ensayo
 from analysis.checks import CHECKS
 from analysis.comparison import run_changes as compare
 from analysis.mlperf import CHECKER_RULES_PATH
-from analysis.reading import mllog
+from analysis.reading.logs import mllog
 from analysis.reading.run_folder import RunFolder
 from analysis.report import headline, report
 from analysis.results import summary

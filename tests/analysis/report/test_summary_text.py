@@ -12,8 +12,10 @@ from analysis.metrics.comparisons.worker_choice import choose_worker_counts_of_c
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.summary_text import find_fastest_strategies, summary_sentences
+from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.results.trial_group import group_trials
+from analysis.results.trial_result import TrialResult
 
 Trials = Callable[..., TrialResult]
 

@@ -17,8 +17,8 @@ from services.collectives.execution.executor import GroupMember  # noqa: E402
 from services.collectives.execution.payload_codec import add_entries  # noqa: E402
 from services.commands.process_group.communicator import GroupCommunicator  # noqa: E402
 from services.commands.process_group.settings import ProcessGroupSettings, read_settings  # noqa: E402
-from services.plan.command_prediction import payload_bytes_sent  # noqa: E402
-from services.scenario.step_profile import CollectiveCall  # noqa: E402
+from services.plan.commands.command_prediction import payload_bytes_sent  # noqa: E402
+from services.scenario.commands.step_profile import CollectiveCall  # noqa: E402
 from services.strategies import CommandStrategy  # noqa: E402
 from services.transport.virtual import VirtualFabric  # noqa: E402
 

@@ -15,7 +15,7 @@ from docker.errors import APIError
 from compose.engines.containers.containers import DOWN_TRIES, DockerDaemonTimeout, NodeContainers
 from compose.engines.containers.helper_containers import LinkHelperContainer, probe_kernel_features
 from compose.engines.containers.link_enforcement import LinkShaper
-from compose.runs.supervisor import TrialFailed
+from compose.runs.trials.node_runner import TrialFailed
 from services.schema.errors import HostError
 
 AnswerRequest = Callable[[dict[str, Any]], list[dict[str, Any]]]

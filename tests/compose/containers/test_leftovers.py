@@ -15,7 +15,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.errors import DockerException
-from processes import descendant_pids, running, wait_until_empty
+from programs.processes import descendant_pids, running, wait_until_empty
 
 from compose.runs.clean import remove_leftovers
 from compose.runs.labels import RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX

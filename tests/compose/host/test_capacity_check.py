@@ -15,18 +15,13 @@ from compose.calibration.capacity import (
     save_capacity,
 )
 from compose.engines import create_engine
-from compose.host.capacity_check import (
-    USUAL_DILATIONS,
-    CapacityCheck,
-    TrialHostDemand,
-    check_host_can_run,
-    compute_host_demand,
-)
+from compose.host.capacity_check import CapacityCheck, check_host_can_run
 from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s, measure_parameter_update_s
+from compose.host.host_demand import USUAL_DILATIONS, TrialHostDemand, compute_host_demand
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
-from ensayo.terminal_text import host_capacity_lines
+from ensayo.terminal.terminal_text import host_capacity_lines
 from services.cluster.addresses import DummyAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import descendant_pids, running, wait_until_empty
+from programs.processes import descendant_pids, running, wait_until_empty
 
 from compose.runs.host_program import run_host_program
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from ensayo.tables import break_even_density_lines, describe_break_even_density
+from ensayo.terminal.tables import break_even_density_lines, describe_break_even_density
 from services.cluster.addresses import DummyAddresses
 from services.compressors import Dgc, ErrorFeedback, Fp16, LargeArraysOnly, RandomK, TopK
 from services.plan import Plan, make_plan
-from services.plan.break_even_density import find_break_even_density
+from services.plan.training.break_even_density import find_break_even_density
 from services.scenario.scenario import Scenario
 from services.strategies import AllReduce, LocalSgd, ParameterServer, SinglePhaseStrategy
 from services.strategies.cost_model import CostModel

@@ -10,11 +10,11 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.report.summary_text import summary_sentences
 from analysis.report.wording import describe_compressed_traffic
 from analysis.results.summary import SUMMARY_SCHEMA, CompressedTraffic, RunSummary
-from ensayo.tables import compressed_traffic_lines
+from ensayo.terminal.tables import compressed_traffic_lines
 from services.collectives import BinomialTree, Collective, RecursiveDoubling, Ring
 from services.collectives.all_gather import AllGather, DirectAllGather, RingAllGather, TreeAllGather
 from services.compressors import Fp16
-from services.plan.compressed_traffic import compressed_traffic_ratio
+from services.plan.training.compressed_traffic import compressed_traffic_ratio
 from services.strategies import AllReduce, LocalSgd, ParameterServer, SinglePhaseStrategy, SingleWorker
 
 NOT_PAYING = "so compression does not pay"

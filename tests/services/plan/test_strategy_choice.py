@@ -24,7 +24,7 @@ from services.compressors import (
 from services.node.simulate import simulate_trial
 from services.parameter_server.synchronisers import Asp
 from services.plan import StrategyChoice, TrainingPlan, decode_plan, make_plan, make_probe_plan
-from services.plan.strategy_choice import CandidateRecord
+from services.plan.candidates.strategy_choice import CandidateRecord
 from services.scenario.scenario import Scenario
 from services.strategies import AllReduce, AnyCandidate, DiLoCo, LocalSgd, ParameterServer
 from services.strategies.auto import candidate_quality, describe_candidate

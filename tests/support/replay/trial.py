@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.reading import mllog
-from analysis.reading.batches import read_logged_rows
+from analysis.reading.logs import mllog
+from analysis.reading.logs.batches import read_logged_rows
 from analysis.reading.run_folder import TrialFolder
 from replay import ShardArrivals, TrialProgress, replay
 from replay.base import Row

@@ -1,0 +1,1 @@
+"""Metrics of the time of a step: measured, predicted, and spent on compute."""

@@ -1,0 +1,1 @@
+"""Metrics of trials whose strategy is chosen among candidates, or switches during the trial."""

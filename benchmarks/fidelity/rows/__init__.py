@@ -1,0 +1,1 @@
+"""Rows of the fidelity benchmark, grouped by the subject that they measure."""

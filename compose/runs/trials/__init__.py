@@ -1,0 +1,1 @@
+"""Trials of a run: which of them run, their attempts, their supervision, and the probes before them."""

@@ -1,0 +1,87 @@
+"""Interface to the nodes of a trial, which each engine implements, and the errors that make a trial fail."""
+
+from abc import ABC, abstractmethod
+
+from services.plan.trial_outcome import CpuThrottleCounts, LinkShapingRecord
+from services.schema.errors import EnsayoError
+
+
+class TrialFailed(EnsayoError):
+    """Error that makes a trial fail.
+
+    A node ended with an error or made no progress in time, or the engine failed.
+    """
+
+
+class LinkProbeFailed(TrialFailed):
+    """Error because measured rates or delays differ from the plan, although the kernel's settings are those requested.
+
+    The usual cause is a busy host.
+    """
+
+
+class TrialNodeRunner(ABC):
+    """Interface to the nodes of one trial on this host.
+
+    Each engine implements this interface.
+    """
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all nodes of the trial.
+
+        Each node waits until all nodes have joined and the coordinator starts training.
+        """
+
+    @abstractmethod
+    def shape_links(self) -> dict[str, LinkShapingRecord]:
+        """Shape all links as the trial plan declares.
+
+        Return a record per link, with rates read back from the kernel, if any.
+        """
+
+    def probe_links(self) -> dict[str, LinkShapingRecord]:
+        """Measure all links before training, and return the link records with the results.
+
+        All nodes wait for training to start meanwhile.
+
+        Raises:
+            LinkProbeFailed: a link differs from the plan.
+        """
+        return {}
+
+    def read_link_counters(self) -> dict[str, LinkShapingRecord]:
+        """Read the packet counters of all links after training, and return the link records with the counters."""
+        return {}
+
+    @abstractmethod
+    def start_training(self) -> None:
+        """Signal the coordinator that all links are shaped and that training may begin."""
+
+    @abstractmethod
+    def exit_codes(self) -> dict[str, int]:
+        """Return the exit codes of all nodes that have ended, by node name."""
+
+    @abstractmethod
+    def last_stderr_line(self, node_name: str) -> str:
+        """Return the last line that a node has written to its standard error.
+
+        The result is empty if there is no such line.
+        """
+
+    def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
+        """Return the CPU throttling counters of each node with a CPU quota.
+
+        They count how often the kernel has throttled the node since the start of the node.
+        """
+        return {}
+
+    @abstractmethod
+    def stop(self) -> tuple[str, ...]:
+        """Stop and remove all nodes and networks of the trial.
+
+        All logs are in the trial folder afterwards.
+
+        Returns:
+            Networks that the engine could not remove although no node uses them; the trial does not fail for it.
+        """

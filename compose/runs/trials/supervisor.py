@@ -1,0 +1,192 @@
+"""Supervision of a trial on any engine, from the start of the nodes to clean-up.
+
+Links are shaped and probed, then training starts. The coordinator's *start gate* holds back training until all nodes
+have joined and the links are shaped.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from compose.engines.base import TrialEventObserver
+from compose.host.host_metrics import HostMetricsRecorder
+from compose.runs.interrupt import defer_stop_signals
+from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
+from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics, LinkShapingRecord, TrialOutcome
+
+POLL_INTERVAL_S = 0.02
+REPORTED_FAILURE_EXIT_CODE = 4  # of a node that reports an error, which another node may have caused
+EXIT_TIMEOUT_S = 10.0  # wall seconds in which nodes must exit after the coordinator has logged the end of the run
+
+
+@dataclass
+class TrialSupervisor:
+    """Runs one trial, from the start of the nodes to clean-up.
+
+    The stages of a trial run in order. Their durations are measured.
+    """
+
+    plan: Plan
+    nodes: TrialNodeRunner
+    coordinator_log: LogTail
+    watcher: TrialEventObserver
+    timings_s: dict[str, float] = field(default_factory=dict)
+    shaping: dict[str, LinkShapingRecord] = field(default_factory=dict)
+    host_metrics: HostMetrics = field(default_factory=HostMetrics)
+    throttling: dict[str, CpuThrottleCounts] = field(default_factory=dict)
+    _joined: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)
+    _is_over: bool = False
+
+    def run_trial(self) -> TrialOutcome:
+        """Run the whole trial and return its status.
+
+        Afterwards, all nodes are removed, or the status names the nodes that could not be removed. An error fails only
+        this trial; KeyboardInterrupt is raised again.
+        """
+        errors: list[Exception] = []
+        exit_codes: dict[str, int] = {}
+        kept: tuple[str, ...] = ()
+        try:
+            with _collect_error(errors):
+                self._run_trial_stages()
+        finally:
+            with _collect_error(errors):
+                exit_codes = self.nodes.exit_codes()
+            with self._timed_stage("down"), defer_stop_signals(), _collect_error(errors):
+                kept = self.nodes.stop()
+        return TrialOutcome(
+            trial=self.plan.trial,
+            engine=self.plan.engine,
+            status="failed" if errors else "success",
+            reason="; ".join(dict.fromkeys(map(failure_reason, errors))),
+            disturbance="; ".join(str(error) for error in errors if isinstance(error, LinkProbeFailed)),
+            timings_s=self.timings_s,
+            exit_codes=exit_codes,
+            shaping=self.shaping,
+            throttling=self.throttling,
+            kept=kept,
+            host=self.host_metrics,
+        )
+
+    def _run_trial_stages(self) -> None:
+        """Run the stages of a trial, such as starting the nodes and shaping the links, in order.
+
+        Defer stop signals while nodes start and while links are shaped or probed.
+        """
+        with self._timed_stage("up"), defer_stop_signals():
+            self.nodes.start()
+        with self._timed_stage("gate"):
+            with defer_stop_signals():
+                self.shaping = self.nodes.shape_links()
+            self._wait_until(self._have_all_nodes_joined, self.plan.timeouts.start, "not all nodes joined")
+            with self._timed_stage("probe"), defer_stop_signals():
+                self.shaping |= self.nodes.probe_links()
+            self.nodes.start_training()
+        with self._timed_stage("run"), self._record_host_metrics():
+            self._wait_until(lambda: self._is_over, self.plan.timeouts.run, "the run did not end")
+        self.shaping |= self.nodes.read_link_counters()
+        self._wait_until(self._have_all_nodes_exited, EXIT_TIMEOUT_S / self.plan.dilation, "not all nodes exited")
+
+    @contextmanager
+    def _timed_stage(self, stage_name: str) -> Iterator[None]:
+        """Record the duration of the `with` block as the duration of a stage of the trial.
+
+        The duration is in wall seconds.
+        """
+        start_time = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings_s[stage_name] = round(time.monotonic() - start_time, 3)
+
+    @contextmanager
+    def _record_host_metrics(self) -> Iterator[None]:
+        """Record metrics of the host during the `with` block.
+
+        The metrics are recorded even if the block raises an exception.
+        """
+        recorder = HostMetricsRecorder(self.nodes.read_cpu_throttling)
+        recorder.start()
+        try:
+            yield
+        finally:
+            self.host_metrics |= recorder.stop()
+            self.throttling = recorder.cpu_throttling_by_node
+
+    def _have_all_nodes_joined(self) -> bool:
+        return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
+
+    def _have_all_nodes_exited(self) -> bool:
+        return len(self.nodes.exit_codes()) == len(self.plan.nodes)
+
+    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, timeout_reason: str) -> None:
+        """Wait until `is_done` returns True.
+
+        Meanwhile, the coordinator's log events are passed to the trial's observer.
+
+        Args:
+            is_done: condition to wait for.
+            timeout_s: timeout in virtual seconds.
+            timeout_reason: description of the condition that is not met, for the error message.
+
+        Raises:
+            TrialFailed: a node ended with an error, or the timeout has passed.
+        """
+        deadline = time.monotonic() + timeout_s * self.plan.dilation
+        while True:
+            exit_codes = (
+                self.nodes.exit_codes()
+            )  # before the log, which then shows whether the nodes were allowed to end
+            for event in self.coordinator_log.read_new_events():
+                self._process_log_event(event)
+            self._check_node_exit_codes(exit_codes)
+            if is_done():
+                return
+            if time.monotonic() > deadline:
+                raise TrialFailed(f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster)")
+            time.sleep(POLL_INTERVAL_S)
+
+    def _process_log_event(self, log_event: dict[str, Any]) -> None:
+        """Pass an event of the coordinator's log to the trial's observer.
+
+        Also record which node joined or left, or that the run has ended.
+        """
+        if log_event["key"] == "membership":
+            node_names = self._joined if log_event["value"]["event"] == "joined" else self._left
+            node_names.add(log_event["value"]["node"])
+        self._is_over |= log_event["key"] == "run_stop"
+        self.watcher.coordinator_event_logged(self.plan, log_event)
+
+    def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
+        """Raise TrialFailed if a node has ended with an error or too early.
+
+        Killed nodes are checked first: nodes that report an error may only have lost their connection to a killed node.
+        """
+        for node_name, exit_code in sorted(exit_codes.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
+            if exit_code:
+                last_line = self.nodes.last_stderr_line(node_name) or "no message"
+                raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}")
+            if not self._is_over and node_name not in self._left:
+                raise TrialFailed(f"{node_name} exited before the end of the run")
+
+
+@contextmanager
+def _collect_error(errors: list[Exception]) -> Iterator[None]:
+    """Catch an error of the `with` block, and add it to the errors that made the trial fail."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - an error in one trial must not end the other trials
+        errors.append(error)
+
+
+def failure_reason(error: Exception) -> str:
+    """Return the text of an error for the status record of a trial.
+
+    The text contains the error's type, unless the error is a TrialFailed.
+    """
+    return str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,26 @@
+"""Services that the engine provides to a node of a training."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.ps_shard.runtime import BusyTime
+from services.runtime.clock import Clock
+from services.runtime.control import CoordinatorClient
+from services.runtime.core_share import CpuCoreShare
+from services.runtime.run_log import RunLog
+from services.runtime.transport import Transport
+
+
+@dataclass(frozen=True)
+class NodeServices:
+    """Services that the engine provides to a node: transport, clock, log and coordinator client, among others."""
+
+    transport: Transport
+    control: CoordinatorClient
+    clock: Clock
+    log: RunLog
+    read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
+    measure_core_share: Callable[[], CpuCoreShare | None]  # share of a host core; None: all nodes share one process
+    link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
+    update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one

@@ -1,0 +1,100 @@
+"""Construction of the server of a shard of the parameter vector."""
+
+from services.compressors import CompressorSeed
+from services.node.node_services import NodeServices
+from services.parameter_server.update_rules import UpdateRule
+from services.plan import NodePlan, TrainingPlan
+from services.ps_shard.machine import ShardStateMachine
+from services.ps_shard.runtime import ServerRuntime
+from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch
+from services.runtime.transport import Transport
+from services.schema.errors import ProtocolError
+from services.strategies import SinglePhaseStrategy
+
+
+def make_first_server(
+    plan: TrainingPlan, node: NodePlan, transport: Transport, node_services: NodeServices
+) -> ServerRuntime:
+    """Return the server of a node's shard for the first training phase with servers.
+
+    The server starts with the initial parameters.
+    """
+    phase = plan.strategy.training_phases().first_phase_with_servers
+    algorithm = phase.server_algorithm() if phase else None
+    if phase is None or algorithm is None or node.name not in plan.shard_owners:
+        raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard of the parameter vector to {node.name}")
+    task = plan.dataset.describe().task
+    shard = plan.shards[plan.shard_owners.index(node.name)]
+    params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
+    update_rule = algorithm.make_update_rule(plan.make_parameter_updater(plan.optimiser), params, plan.workers)
+    return make_shard_server(plan, node, transport, node_services, phase, update_rule)
+
+
+def make_shard_server(
+    plan: TrainingPlan,
+    node: NodePlan,
+    transport: Transport,
+    services: NodeServices,
+    phase_strategy: SinglePhaseStrategy,
+    update_rule: UpdateRule,
+    prior_update_count: int = 0,
+    prior_sample_count: int = 0,
+) -> ServerRuntime:
+    """Return the server of one node's shard of the parameter vector, for one training phase.
+
+    Args:
+        plan: plan of the trial.
+        node: plan of the node that owns the shard.
+        transport: transport of the server.
+        services: interfaces of the node to its environment.
+        phase_strategy: training phase that the server belongs to.
+        update_rule: update rule with the parameters of the shard and the optimiser's state.
+        prior_update_count: number of updates made to the parameters before this phase.
+        prior_sample_count: number of samples used for these updates.
+
+    Raises:
+        ProtocolError: the phase has no servers.
+    """
+    algorithm = phase_strategy.server_algorithm()
+    if algorithm is None:
+        raise ProtocolError(f"training phase {phase_strategy.kind} has no servers")
+    is_synchronous = phase_strategy.describe_worker_exchange().is_synchronous
+    shard_number = plan.shard_owners.index(node.name)
+    return ServerRuntime(
+        worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
+        update_rule=update_rule,
+        compressor=algorithm.compressor.fit_to_range(*plan.shards[shard_number]),
+        machine=ShardStateMachine(
+            plan.workers,
+            algorithm.synchroniser,
+            algorithm.staleness_weighting,
+            prior_update_count,
+            prior_sample_count,
+            sample_budget=None if is_synchronous else plan.sample_budget,
+            push_samples=_count_first_push_samples(
+                plan,
+                algorithm.count_gradient_workers(plan.workers),
+                phase_strategy.describe_worker_exchange().exchange_period,
+            ),
+        ),
+        transport=transport,
+        clock=services.clock,
+        shard_number=shard_number,
+        update_log=LogEventBatch(services.log, "shard_updates", UPDATE_COLUMNS),
+        drop_log=LogEventBatch(services.log, "shard_drops", UPDATE_COLUMNS),
+        busy_time=services.update_time,
+        reply_compressor=algorithm.reply_compressor.fit_to_range(*plan.shards[shard_number]),
+        reply_seed=CompressorSeed(plan.seed, plan.workers * len(plan.shards) + shard_number),
+    )
+
+
+def _count_first_push_samples(
+    plan: TrainingPlan, gradient_worker_count: int, steps_per_exchange: int
+) -> dict[int, int]:
+    """Return the number of samples in each worker's first push, by rank.
+
+    The last batch of an epoch may be smaller.
+    """
+    weights, sizes = plan.initial_shares[:gradient_worker_count], plan.data_order.share_sizes
+    shares_by_rank = zip(*(sizes(step, weights) for step in range(steps_per_exchange)), strict=True)
+    return {rank: sum(shares) for rank, shares in enumerate(shares_by_rank)}

@@ -1,0 +1,139 @@
+"""Run of a worker or a parameter server of a training, from the start of the node to its end."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from services.node.node_log import cpu_core_share_log_fields, device_log_fields, log_node_start, log_node_totals
+from services.node.node_services import NodeServices
+from services.node.server_assembly import make_first_server, make_shard_server
+from services.node.worker_assembly import make_transport_factory, make_worker
+from services.plan import NodePlan, TrainingPlan
+from services.ps_shard.runtime import ServerRuntime
+from services.ps_shard.strategy_switch import StrategySwitchingServer
+from services.runtime.control import FinalNodeReport
+from services.runtime.device import ComputeDevice, select_compute_device
+from services.schema.errors import HostError, first_error_in_group
+from services.strategies.switching.state_transfer import StrategySwitchTimeout
+from services.worker.event_runner import ScenarioEventRunner
+from services.worker.runtime import WorkerRuntime
+
+
+async def run_worker(plan: TrainingPlan, worker_plan: NodePlan, node_services: NodeServices) -> None:
+    """Run a worker from start to end.
+
+    If it owns a parameter shard, run the shard's server in the same process.
+    """
+    device = select_compute_device(worker_plan.device, worker_plan.gpu_memory)
+    with _explain_memory_errors(device):
+        await _run_worker_on_device(plan, worker_plan, node_services, device)
+
+
+@contextmanager
+def _explain_memory_errors(device: ComputeDevice) -> Iterator[None]:
+    """Replace an error about used up memory by one that names the remedy.
+
+    Raises:
+        HostError: the body of the `with` block has used up the memory of the device or of the host.
+    """
+    try:
+        yield
+    except* MemoryError as errors:
+        raise HostError(device.explain_memory_error(first_error_in_group(errors))) from errors
+
+
+async def _run_worker_on_device(
+    plan: TrainingPlan, worker_plan: NodePlan, node_services: NodeServices, device: ComputeDevice
+) -> None:
+    event_runner = _make_scenario_event_runner(plan, worker_plan, node_services)
+    make_transport = make_transport_factory(plan, worker_plan, node_services, event_runner.slowdowns)
+    worker = make_worker(plan, worker_plan, device, node_services, event_runner, make_transport())
+    server = (
+        make_first_server(plan, worker_plan, make_transport(), node_services)
+        if worker_plan.name in plan.shard_owners
+        else None
+    )
+    core_share = cpu_core_share_log_fields(node_services.measure_core_share())
+    log_node_start(node_services.log, **device_log_fields(device), **core_share)
+    await worker.gradients.warm_up(worker.phase)
+    peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {worker_plan.name}
+    await node_services.transport.connect(sorted(peers))
+    training_start_s = await node_services.control.join()
+    bytes_before = node_services.read_interface_bytes()
+    async with event_runner.run_events(training_start_s):
+        async with asyncio.TaskGroup() as group:
+            training_task = group.create_task(worker.train())
+            server_task = (
+                group.create_task(_run_server_in_all_phases(plan, worker_plan, server, node_services, training_task))
+                if server
+                else None
+            )
+        await node_services.control.leave(server_task.result() if server_task else worker.final_report)
+    tally = worker.counters
+    log_node_totals(
+        node_services,
+        bytes_before,
+        steps=tally.steps,
+        deadlines=tally.deadlines,
+        missed_deadlines=tally.missed_deadlines,
+    )
+
+
+def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
+    """Return the names of the nodes to which a worker sends messages before or after a strategy switch."""
+    strategy_switch = worker.strategy_switch
+    algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
+    names = [name for algorithm in algorithms for name in algorithm.receiver_names]
+    return tuple(dict.fromkeys([*names, *(worker.balancer.receiver_names if worker.balancer else ())]))
+
+
+async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> None:
+    """Run a parameter server that has its own process, from start to end."""
+    server = make_first_server(plan, node, node_services.transport, node_services)
+    log_node_start(node_services.log, device="cpu", device_reason="servers sum in host memory")
+    await node_services.transport.connect(server.worker_names)
+    training_start_s = await node_services.control.join()
+    bytes_before = node_services.read_interface_bytes()
+    async with _make_scenario_event_runner(plan, node, node_services).run_events(training_start_s):
+        final_message = await _run_server_in_all_phases(plan, node, server, node_services)
+    update_seconds = round(node_services.update_time.seconds, 6)
+    log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0, update_seconds=update_seconds)
+    await node_services.control.leave(final_message)
+
+
+async def _run_server_in_all_phases(
+    plan: TrainingPlan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
+) -> FinalNodeReport:
+    """Run a server in all training phases of the strategy, and return its final state.
+
+    Args:
+        plan: plan of the trial.
+        node: plan of the node that owns the shard.
+        server: the server of the first phase that has servers.
+        services: interfaces of the node to its environment.
+        worker_tasks: training task of the worker in the same process, if there is one.
+    """
+    switch = plan.strategy.training_phases().switch
+    if switch is None or plan.second_phase is None:
+        await server.serve_workers()
+        return server.final_shard_state
+    switching_server = StrategySwitchingServer(
+        node.name,
+        switch,
+        plan.make_parameter_updater(plan.second_phase.optimiser),
+        server,
+        plan.shard_owners,
+        partial(make_shard_server, plan, node, server.transport, services),
+        services.control,
+        StrategySwitchTimeout(services.clock, plan.timeouts.step),
+        worker_tasks,
+    )
+    await switching_server.serve_and_switch_strategy()
+    return switching_server.server.final_shard_state
+
+
+def _make_scenario_event_runner(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> ScenarioEventRunner:
+    return ScenarioEventRunner(
+        plan, node, node_services.control, node_services.clock, node_services.log, node_services.link_conditions
+    )

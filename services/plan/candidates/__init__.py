@@ -1,0 +1,1 @@
+"""Planning of a trial whose strategy is chosen among candidates."""

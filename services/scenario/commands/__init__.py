@@ -1,0 +1,1 @@
+"""Workload of a scenario that runs a training command of the user."""

@@ -1,0 +1,1 @@
+"""Programs that tests run on this host: notebook kernels, trace processors, packages for pip, and child processes."""
