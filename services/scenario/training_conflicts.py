@@ -5,6 +5,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
+from services.compressors import applies_momentum, list_format_stages
 from services.scenario.learning_task import learning_task_of
 from services.schema.component import find_keys_set_by_ensayo
 from services.schema.conflicts import KeyConflict, prepend_parent_key
@@ -101,7 +102,7 @@ def _find_double_momentum_conflicts(scenario: "Scenario") -> Iterator[KeyConflic
     optimiser = scenario.training_workload.optimiser
     for label, strategy in scenario.strategies.items():
         compressors = [phase.describe_worker_exchange().compressor for phase in strategy.training_phases()]
-        kinds = [compressor.kind for compressor in compressors if compressor.applies_momentum]
+        kinds = [compressor.kind for compressor in compressors if applies_momentum(compressor)]
         if kinds and optimiser.applies_momentum:
             message = (
                 f"compressor {kinds[0]} adds momentum to gradients, and optimiser {optimiser.kind} would add momentum "
@@ -116,7 +117,7 @@ def _find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     for label, strategy in scenario.strategies.items():
         phases = list(strategy.training_phases())
         compressors = [phase.describe_worker_exchange().compressor for phase in phases]
-        stages = [stage for compressor in compressors for stage in compressor.list_format_stages()]
+        stages = [stage for compressor in compressors for stage in list_format_stages(compressor)]
         if not stages:
             continue
         key = ("strategies", label)

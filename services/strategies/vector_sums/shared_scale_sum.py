@@ -15,7 +15,7 @@ from services.compressors.encoding.levels import (
     multiply_rows,
     round_to_given_steps,
 )
-from services.compressors.int16_levels import LARGEST_NUMBER, Int16Levels
+from services.compressors.unselectable.int16_levels import LARGEST_NUMBER, Int16Levels
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray, Vector, without_divergence_warnings
 from services.strategies.cost_model import CostModel
