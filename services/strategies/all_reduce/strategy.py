@@ -146,7 +146,7 @@ class AllReduce(SinglePhaseStrategy):
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(
             compressor=self.compress,
-            sums_per_exchange=len(self.vector_sum.stages(1)),
+            sums_per_exchange=self.vector_sum.stage_count,
             gradient_buckets=self.overlap.gradient_buckets,
             balance=self.balance,
         )

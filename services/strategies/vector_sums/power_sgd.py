@@ -1,6 +1,7 @@
 """PowerSGD: the sum of matrices, approximated by a product of two factors of low rank."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -8,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from services.compressors import Aggregation, ArrayShape, ModelDependentCompression, VectorCompression
 from services.schema.component import SET_BY_ENSAYO
 from services.schema.conflicts import KeyConflict
+from services.schema.errors import ProtocolError
 from services.strategies.vector_sums.low_rank_factors import LowRankLayout
 
 
@@ -75,12 +77,19 @@ class PowerSgd(VectorCompression, ModelDependentCompression):
             why = f"{self.kind} would compress no array of this model"
             yield KeyConflict((), f"{why}; use a smaller rank or min_ratio, or {another}")
 
-    def layout(self, entry_count: int) -> LowRankLayout:
+    def layout_of_vector(self, entry_count: int) -> LowRankLayout:
         """Return which ranges of a vector with `entry_count` entries are replaced by factors.
 
-        The vector is one array with one axis, which is not compressed, if the arrays of the model are not known.
+        Raises:
+            ProtocolError: the arrays of the model are not known, or the vector has another number of entries.
         """
-        return self._layout_of_arrays(self.array_shapes or ((entry_count,),))
+        if not self.array_shapes:
+            raise ProtocolError(f"{self.kind} has not been fitted to the arrays of a model")
+        if (model_entries := sum(map(prod, self.array_shapes))) != entry_count:
+            raise ProtocolError(
+                f"{self.kind} is for a model with {model_entries:,} entries, but a vector has {entry_count:,} entries"
+            )
+        return self._layout_of_arrays(self.array_shapes)
 
     def _layout_of_arrays(self, array_shapes: Sequence[ArrayShape]) -> LowRankLayout:
         return LowRankLayout.of(array_shapes, self.rank, self.min_ratio)

@@ -37,6 +37,8 @@ class SharedScaleSum(VectorSum):
     variance at most n·step²/4 on n ranks.
     """
 
+    stage_count = 2  # largest magnitudes and levels
+
     collective: Collective
     int8: Int8
 
