@@ -9,7 +9,7 @@ A compressor implements only the contracts that apply to it:
 | `StagedCompressor` | `dgc` | planner, strategies: messages of other sizes in the first steps |
 | `ModelDependentCompression` | `large_arrays_only`, `power_sgd` | strategies: sizes of the model's arrays |
 | `RangeDependentCompressor` | `large_arrays_only` | strategies with servers: compression of a shard |
-| `ErrorFeedbackInner` | `random_k`, `qsgd` | `error_feedback` |
+| `ErrorFeedbackInner` | `random_k`, `qsgd`, `sign` | `error_feedback` |
 
 Callers use the functions of this module. They look inside wrappers, and return a default for a compression that does
 not implement the contract.
@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias, overload
 
-from services.compressors.base import Compressor, VectorCompression
+from services.compressors.base import Compressor, UnguardedReason, VectorCompression
 from services.compressors.wrappers.base import CompressorWrapper
 from services.schema.conflicts import KeyConflict
 from services.schema.errors import ProtocolError
@@ -174,6 +174,7 @@ class ErrorFeedbackUse(NamedTuple):
 
     compressor: Compressor  # used in place of the declared one, for example without a factor
     growth_reason: str = ""  # why residuals would grow without limit, with the remedy; empty: they do not
+    unguarded_reason: UnguardedReason | None = None  # why sums are unguarded; None: they are lossy
 
 
 class ErrorFeedbackInner(ABC):

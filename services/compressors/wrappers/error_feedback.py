@@ -12,6 +12,7 @@ from services.compressors.base import (
     CompressorSeed,
     CompressorState,
     SumQuality,
+    UnguardedReason,
 )
 from services.compressors.encoding.residuals import reset_non_finite
 from services.compressors.optional_contracts import ErrorFeedbackUse, describe_error_feedback
@@ -68,7 +69,10 @@ class ErrorFeedback(CompressorWrapper):
 
     @property
     def sum_quality(self) -> SumQuality:
-        return "lossy"
+        return "unguarded" if self._use.unguarded_reason else "lossy"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return self._use.unguarded_reason or super().explain_unguarded_sums()
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> ErrorFeedbackState:
         return ErrorFeedbackState(None, self._adapted_inner.init_state(entry_count, seed))
