@@ -6,6 +6,7 @@ from statistics import median
 from benchmarks.codecs.cases import CASES
 from benchmarks.codecs.timing import ENTRIES, CodecSamples, CodecTime
 from benchmarks.markdown import markdown_table
+from services.compressors import fit_to_model
 
 VECTOR_MB = 4 * ENTRIES / 1e6
 MAX_TIME_RATIO = 1.2  # Ensayo over PyTorch, to compress
@@ -48,7 +49,7 @@ def _mark(*, is_met: bool) -> str:
 
 
 def _codec_row(case_name: str, samples: CodecSamples) -> tuple[str, ...]:
-    compressor, ratios = CASES[case_name].compressor.fit_to_model(((ENTRIES,),)), _time_ratios(samples)
+    compressor, ratios = fit_to_model(CASES[case_name].compressor, ((ENTRIES,),)), _time_ratios(samples)
     size_ratio = 4 * ENTRIES / compressor.compressed_size_bytes(ENTRIES, "float32")
     spread = f"{median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})" if ratios else NO_COUNTERPART
     rates = (rate for side in ("Ensayo", "PyTorch") for rate in _format_rates(samples.get(side, ())))

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from benchmarks.codecs.cases import CASES
-from services.compressors import Compressor, CompressorSeed
+from services.compressors import Compressor, CompressorSeed, fit_to_model
 from services.schema.arrays import HostArray
 
 Side: TypeAlias = Literal["Ensayo", "PyTorch"]
@@ -72,7 +72,7 @@ def has_torch() -> bool:
 
 
 def _prepare_sides(case_name: str, vector: HostArray) -> Iterator[tuple[Side, Callable[[], CodecTime]]]:
-    yield "Ensayo", EnsayoCodec(CASES[case_name].compressor.fit_to_model((vector.shape,)), vector).measure
+    yield "Ensayo", EnsayoCodec(fit_to_model(CASES[case_name].compressor, (vector.shape,)), vector).measure
     if not has_torch():
         return
     from benchmarks.codecs.torch_codecs import TORCH_CODECS, to_tensor  # noqa: PLC0415 - PyTorch may be missing

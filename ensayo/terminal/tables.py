@@ -21,7 +21,7 @@ from compose.scenario_files.load import load_scenario, read_first_comment
 from compose.scenario_files.problems import SkippedScenarioError
 from ensayo.terminal.terminal_text import format_duration, format_step_time, format_sweep_labels, trial_title
 from ensayo.terminal.unknown_predictions import unknown_bytes_reason, unknown_step_reason
-from services.compressors import Compressor
+from services.compressors import find_density
 from services.plan import Plan, PostSwitchPhasePlan
 from services.plan.training.break_even_density import find_break_even_density
 
@@ -156,11 +156,11 @@ def _describe_break_even_densities(plan: Plan) -> Iterable[tuple[str, str]]:
     if plan.repeat or unknown_step_reason(plan):
         return
     for strategy, suffix in zip(plan.strategy.training_phases(), ("", " after the switch"), strict=False):
-        compressor = strategy.describe_worker_exchange().compressor
+        density = find_density(strategy.describe_worker_exchange().compressor)
         break_even = find_break_even_density(strategy, plan.step_cost_model)
-        if break_even is not None and isinstance(compressor, Compressor):
+        if density is not None and break_even is not None:
             name = f"{plan.label}{suffix} on {format_worker_count(plan.workers)}"
-            yield name, describe_break_even_density(compressor.density or 0.0, break_even)
+            yield name, describe_break_even_density(density, break_even)
 
 
 def describe_break_even_density(density: float, break_even_density: float) -> str:

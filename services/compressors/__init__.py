@@ -1,19 +1,18 @@
 """Compressors: number formats for vectors on the wire.
 
-identity         the vector unchanged
-fp16, bf16       16-bit floating-point numbers
-fp4              4-bit floating-point numbers with a scale per bucket
-int8             8-bit whole numbers with a scale per bucket
-qsgd, terngrad   few levels per bucket, unbiased
-one_bit, sign    one bit per entry
-top_k, random_k  few entries
-dgc              few entries of accumulated velocities
-error_feedback   another compressor, whose error is added to the next vector
-large_arrays_only  another compressor, for the large arrays of the model only
+identity            the vector unchanged
+floating_point/     floating-point numbers with fewer bits: fp16, bf16, fp4
+quantisation/       few levels per entry, with scales: int8, qsgd, terngrad, one_bit, sign
+sparsification/     few entries of each vector: top_k, random_k, dgc
+wrappers/           with another compressor inside: error_feedback, large_arrays_only
+unselectable/       used by other compressors and by sums of vectors, not by scenarios
+encoding/           steps that several compressors share
+base                contract of all compressors
+optional_contracts  contracts of compressors with a special property
+without_residual    registry of the compressors that error feedback may wrap
+wire_bytes          payloads as bytes, and back
 
-`encoding` has the steps that several compressors share. `AnyCompressor` is the registry: a scenario may name each
-member of this union by its `kind`. `without_residual` lists the members that error feedback may wrap.
-`local_momentum` and `int16_levels` are no members: other compressors and sums use them.
+`AnyCompressor` is the registry: a scenario may name each member of this union by its `kind`.
 """
 
 from typing import Annotated, Any, TypeAlias
@@ -22,34 +21,42 @@ from pydantic import BeforeValidator, Field
 
 from services.compressors.base import (
     Aggregation,
-    ArrayShape,
+    ArrayFormat,
     CompressedPayload,
     Compressor,
     CompressorSeed,
     CompressorState,
-    FormatStage,
     SumQuality,
     VectorCompression,
-    bytes_to_payload,
-    bytes_to_vector,
-    payload_to_bytes,
-    split_wire_bytes,
 )
-from services.compressors.bf16 import Bf16
-from services.compressors.dgc import Dgc
-from services.compressors.error_feedback import ErrorFeedback
-from services.compressors.fp4 import Fp4
-from services.compressors.fp16 import Fp16
+from services.compressors.floating_point.bf16 import Bf16
+from services.compressors.floating_point.fp4 import Fp4
+from services.compressors.floating_point.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
-from services.compressors.int8 import Int8
-from services.compressors.large_arrays_only import LargeArraysOnly
-from services.compressors.one_bit import OneBit
-from services.compressors.qsgd import Qsgd
-from services.compressors.random_k import RandomK
-from services.compressors.sign import Sign
-from services.compressors.terngrad import TernGrad
-from services.compressors.top_k import TopK
+from services.compressors.optional_contracts import (
+    ArrayShape,
+    FormatStage,
+    ModelDependentCompression,
+    after_format_stages,
+    applies_momentum,
+    find_density,
+    fit_to_model,
+    fit_to_range,
+    list_format_stages,
+    with_density,
+)
+from services.compressors.quantisation.int8 import Int8
+from services.compressors.quantisation.one_bit import OneBit
+from services.compressors.quantisation.qsgd import Qsgd
+from services.compressors.quantisation.sign import Sign
+from services.compressors.quantisation.terngrad import TernGrad
+from services.compressors.sparsification.dgc import Dgc
+from services.compressors.sparsification.random_k import RandomK
+from services.compressors.sparsification.top_k import TopK
+from services.compressors.wire_bytes import bytes_to_payload, bytes_to_vector, payload_to_bytes, split_wire_bytes
 from services.compressors.without_residual import CompressorWithoutResidual
+from services.compressors.wrappers.error_feedback import ErrorFeedback
+from services.compressors.wrappers.large_arrays_only import LargeArraysOnly
 
 
 def _reject_power_sgd(declared: Any) -> Any:
@@ -75,6 +82,7 @@ AnyCompressor: TypeAlias = Annotated[
 __all__ = [
     "Aggregation",
     "AnyCompressor",
+    "ArrayFormat",
     "ArrayShape",
     "Bf16",
     "CompressedPayload",
@@ -90,6 +98,7 @@ __all__ = [
     "IdentityCompressor",
     "Int8",
     "LargeArraysOnly",
+    "ModelDependentCompression",
     "OneBit",
     "Qsgd",
     "RandomK",
@@ -98,8 +107,15 @@ __all__ = [
     "TernGrad",
     "TopK",
     "VectorCompression",
+    "after_format_stages",
+    "applies_momentum",
     "bytes_to_payload",
     "bytes_to_vector",
+    "find_density",
+    "fit_to_model",
+    "fit_to_range",
+    "list_format_stages",
     "payload_to_bytes",
     "split_wire_bytes",
+    "with_density",
 ]

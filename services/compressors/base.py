@@ -1,31 +1,32 @@
-"""Base class of compressors, which define number formats for vectors on the wire.
+"""Contracts that every compressor implements, and payloads.
 
-A compressor never communicates.
+A compressor defines a number format for vectors on the wire. It never communicates.
+
+A new compressor is a subclass of `Compressor` with its `kind` and five members: `aggregation`, `init_state`,
+`compress`, `decompress` and `payload_dtypes_and_sizes`. CONTRIBUTING.md has a complete example, which a test executes.
+All other members have defaults, for a compressor that loses a part of each vector permanently. `optional_contracts`
+has the contracts of compressors with a special property, for example of those that depend on the arrays of the model.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from services.schema.arrays import Array, HostArray, Vector
+from services.schema.arrays import Array, Vector
 from services.schema.component import ScenarioComponent
-from services.schema.conflicts import KeyConflict
 
 CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors; None for a compressor without state
 ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
-# How a collective sums compressed vectors of all ranks:
-# partial_sums   every hop decompresses, adds and compresses again
-# payloads       values of payloads (floating-point arrays) are added as they are, and the sum is decompressed once;
-#                arrays of whole numbers are equal on all ranks
+# How workers sum the compressed vectors of all workers:
+# partial_sums   every hop of a collective decompresses, adds and compresses again
+# payloads       a collective adds the values of payloads (floating-point arrays) as they are, and the sum is
+#                decompressed once; arrays of whole numbers are equal on all ranks
 # all_gather     every rank gets the payloads of all ranks, decompresses each and adds them
-# shared_scale   all ranks count the same steps, and every hop adds whole numbers
-# low_rank       factors of matrices are summed, one factor after the other
+# shared_scale   all ranks count the same steps, and every hop of a collective adds whole numbers
+# low_rank       collectives sum factors of matrices, one factor after the other
 Aggregation: TypeAlias = Literal["partial_sums", "payloads", "all_gather", "shared_scale", "low_rank"]
-ArrayShape: TypeAlias = tuple[int, ...]
 # How close sums of compressed vectors are to sums of the vectors, the closest first:
 # exact      they are equal
 # rounded    every value is rounded to 16 bits
@@ -66,20 +67,16 @@ class CompressedPayload:
         return tuple((array.dtype.name, array.size) for array in self.arrays)
 
 
-class FormatStage(NamedTuple):
-    """Consecutive vectors of a sender whose payloads have equal sizes."""
-
-    end: int  # number of the first vector after this stage
-    compressor: "Compressor"  # all of whose payloads have these sizes
-
-
 class VectorCompression(ScenarioComponent):
-    """Base class of the ways to exchange vectors with fewer bytes: number formats, and sums of factors."""
+    """Properties of a way to exchange vectors with fewer bytes: a compressor, or sums of factors.
+
+    Strategies, the planner and the strategy `auto` read them.
+    """
 
     @property
     @abstractmethod
     def aggregation(self) -> Aggregation:
-        """How a collective sums compressed vectors of all ranks.
+        """How workers sum the compressed vectors of all workers.
 
         A compressor of partial sums has no state. One whose payloads are added has the same payload types and lengths,
         and encodes the same entries, on all ranks.
@@ -109,45 +106,11 @@ class VectorCompression(ScenarioComponent):
             f"{self.kind} loses a part of each vector permanently", f"wrap {self.kind} in error_feedback"
         )
 
-    @property
-    def applies_momentum(self) -> bool:
-        """Whether momentum is added to gradients, so that the optimiser must not add momentum again."""
-        return False
-
-    def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:  # noqa: ARG002 - most do not depend on arrays
-        """Return a copy for a model with arrays of these shapes, in the order of the parameter vector."""
-        return self
-
-    def list_format_stages(self) -> tuple["FormatStage", ...]:
-        """Return the stages of the first vectors of a sender, whose payloads differ in size from all later ones."""
-        return ()
-
-    def after_format_stages(self) -> Self:
-        """Return the compression of the vectors after `list_format_stages`, for all vectors."""
-        return self
-
-    @property
-    def depends_on_arrays(self) -> bool:
-        """Whether `fit_to_model` has an effect, so that vectors must begin and end like the parameter vector."""
-        return False
-
-    def find_model_conflict(
-        self,
-        array_shapes: Sequence[ArrayShape],  # noqa: ARG002 - most fit every model
-        *,
-        has_declared_payload: bool,  # noqa: ARG002
-    ) -> KeyConflict | None:
-        """Return why this compression cannot be used for a model, at the key to change; None if it can.
-
-        Args:
-            array_shapes: shapes of the model's arrays; empty: not known.
-            has_declared_payload: whether messages are as large as those of another model.
-        """
-        return None
-
 
 class Compressor(VectorCompression):
-    """Base class of number formats that convert a vector into fewer bytes and back.
+    """Number format that converts a vector into fewer bytes and back.
+
+    Workers and servers call its methods while they run. The planner computes the bytes of messages.
 
     Each compressor's docstring states its compression ratio, and the error of the vector after decompression.
     """
@@ -155,40 +118,6 @@ class Compressor(VectorCompression):
     @property
     def keeps_state(self) -> bool:
         return self.init_state(1, CompressorSeed()) is not None
-
-    def adapt_to_error_feedback(self) -> "Compressor":
-        """Return the compressor that error feedback uses in place of this one, for example without a factor.
-
-        By default, return this compressor.
-        """
-        return self
-
-    def explain_growing_residual(self) -> str | None:
-        """Return why residuals of error feedback would grow without limit around this compressor.
-
-        Return None if the error of a vector is smaller than the vector, so that residuals stay limited.
-        """
-        return None
-
-    def fit_to_range(self, start: int, stop: int) -> Self:  # noqa: ARG002 - most do not depend on arrays
-        """Return a copy for vectors that are the entries `start` to `stop` - 1 of the parameter vector."""
-        return self
-
-    def lossless_variant(self) -> "Compressor | None":
-        """Return the compressor that sends entries without an error but changes training like this one.
-
-        Its payload has one array, with the values of all entries. Return None if it sends the vector unchanged.
-        """
-        return None
-
-    @property
-    def density(self) -> float | None:
-        """Share of the entries that a sparse compressor sends; None if the compressor is not sparse."""
-        return None
-
-    def with_density(self, density: float) -> Self:  # noqa: ARG002 - most are not sparse
-        """Return a copy of a sparse compressor that sends another share of the entries, in all vectors."""
-        return self
 
     @abstractmethod
     def init_state(self, entry_count: int, seed: CompressorSeed) -> CompressorState:
@@ -221,34 +150,3 @@ class Compressor(VectorCompression):
     def compressed_size_bytes(self, entry_count: int, dtype: str) -> int:
         """Return the compressed size in bytes of a vector with `entry_count` entries of `dtype`."""
         return sum(np.dtype(name).itemsize * size for name, size in self.payload_dtypes_and_sizes(entry_count, dtype))
-
-
-def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array], HostArray] = np.asarray) -> HostArray:
-    """Return the bytes of a payload as an array in host memory, with shape (nbytes,).
-
-    A single array in host memory is not copied.
-    """
-    parts = [np.ascontiguousarray(to_host_array(array)).view(np.uint8) for array in payload.arrays]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def bytes_to_payload(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> CompressedPayload:
-    """Return the payload, with arrays in host memory, that was sent as bytes.
-
-    The payload is that of a vector with `entry_count` entries of type `dtype`. Its arrays share the memory of
-    `wire_bytes`.
-    """
-    return split_wire_bytes(wire_bytes, compressor.payload_dtypes_and_sizes(entry_count, dtype), entry_count)
-
-
-def split_wire_bytes(wire_bytes: HostArray, formats: Sequence[ArrayFormat], entry_count: int) -> CompressedPayload:
-    """Return the payload, with arrays of these formats, that was sent as bytes; its arrays share their memory."""
-    ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
-    parts = zip(formats, pairwise(ends), strict=True)
-    arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)
-    return CompressedPayload(arrays, entry_count)
-
-
-def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
-    """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
-    return np.asarray(compressor.decompress(bytes_to_payload(compressor, wire_bytes, entry_count, dtype)), dtype)

@@ -1,6 +1,6 @@
 """Construction of the server of a shard of the parameter vector."""
 
-from services.compressors import CompressorSeed
+from services.compressors import CompressorSeed, fit_to_range
 from services.node.node_services import NodeServices
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import NodePlan, TrainingPlan
@@ -63,7 +63,7 @@ def make_shard_server(
     return ServerRuntime(
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
-        compressor=algorithm.compressor.fit_to_range(*plan.shards[shard_number]),
+        compressor=fit_to_range(algorithm.compressor, *plan.shards[shard_number]),
         machine=ShardStateMachine(
             plan.workers,
             algorithm.synchroniser,
@@ -83,7 +83,7 @@ def make_shard_server(
         update_log=LogEventBatch(services.log, "shard_updates", UPDATE_COLUMNS),
         drop_log=LogEventBatch(services.log, "shard_drops", UPDATE_COLUMNS),
         busy_time=services.update_time,
-        reply_compressor=algorithm.reply_compressor.fit_to_range(*plan.shards[shard_number]),
+        reply_compressor=fit_to_range(algorithm.reply_compressor, *plan.shards[shard_number]),
         reply_seed=CompressorSeed(plan.seed, plan.workers * len(plan.shards) + shard_number),
     )
 

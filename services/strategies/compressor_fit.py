@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from services.compressors import ArrayShape, VectorCompression
+from services.compressors import ArrayShape, ModelDependentCompression, VectorCompression, fit_to_model
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.strategies.base import ScenarioSizes
 
@@ -10,13 +10,13 @@ from services.strategies.base import ScenarioSizes
 def find_array_conflicts(
     compressors: Mapping[str, VectorCompression], scenario_sizes: ScenarioSizes
 ) -> Iterator[KeyConflict]:
-    """Yield a conflict for each compressor, by its key in the strategy, that does not fit the model of a scenario."""
+    """Yield the conflicts of the compressors, by their key in the strategy, with the model of a scenario."""
     for key, compressor in compressors.items():
-        conflict = compressor.find_model_conflict(
-            scenario_sizes.array_shapes, has_declared_payload=scenario_sizes.has_declared_payload
-        )
-        if conflict:
-            yield from prepend_parent_key(key, [conflict])
+        if isinstance(compressor, ModelDependentCompression):
+            conflicts = compressor.find_model_conflicts(
+                scenario_sizes.array_shapes, has_declared_payload=scenario_sizes.has_declared_payload
+            )
+            yield from prepend_parent_key(key, conflicts)
 
 
 def find_shared_scale_conflicts(compressors: Mapping[str, VectorCompression]) -> Iterator[KeyConflict]:
@@ -34,4 +34,4 @@ def fit_compressors(
     compressors: Mapping[str, VectorCompression], array_shapes: Sequence[ArrayShape]
 ) -> dict[str, VectorCompression]:
     """Return copies of compressors, by their key in the strategy, for a model with arrays of these shapes."""
-    return {key: compressor.fit_to_model(array_shapes) for key, compressor in compressors.items()}
+    return {key: fit_to_model(compressor, array_shapes) for key, compressor in compressors.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from services.compressors import Compressor, CompressorState
+from services.compressors import Compressor, CompressorState, applies_momentum
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import Gradient, ScenarioSizes, WorkerContext
@@ -50,7 +50,7 @@ def find_compressor_conflicts(
     strategy_kind: str, compressor: Compressor, *, averages_optimiser_state: bool
 ) -> Iterator[KeyConflict]:
     """Yield the conflicts of a compressor with an exchange of parameters."""
-    if compressor.applies_momentum:
+    if applies_momentum(compressor):
         why = f"compressor {compressor.kind} adds momentum to gradients, but {strategy_kind} exchanges parameters"
         yield KeyConflict(("compress",), f"{why}; use error_feedback with top_k")
     yield from find_shared_scale_conflicts({"compress": compressor})

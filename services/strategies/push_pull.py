@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from services.compressors import Compressor, CompressorSeed, bytes_to_vector, payload_to_bytes
+from services.compressors import Compressor, CompressorSeed, bytes_to_vector, fit_to_range, payload_to_bytes
 from services.learning.layout import VectorRange
 from services.runtime.run_log import StepTimer
 from services.runtime.transport import Message, MessageKind, MessageTag
@@ -64,7 +64,7 @@ class PushPullWorker(WorkerAlgorithm):
         return tuple(
             PushState(
                 0,
-                self.compressor.fit_to_range(*shard).init_state(
+                fit_to_range(self.compressor, *shard).init_state(
                     shard.size, CompressorSeed(context.seed, context.rank * shard_count + shard_number)
                 ),
             )
@@ -136,7 +136,7 @@ class PushPullWorker(WorkerAlgorithm):
             The first piece of the reply, and the next state of the shard.
         """
         context, owner, owned = self.context, self.context.shard_owners[shard_number], self.context.shards[shard_number]
-        compressor = self.compressor.fit_to_range(*owned)
+        compressor = fit_to_range(self.compressor, *owned)
         payload, compressor_state = compressor.compress(owned.view(pushed), push_state.compressor_state)
         push = push_header._replace(version=push_state.version)
         await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
@@ -149,7 +149,7 @@ class PushPullWorker(WorkerAlgorithm):
     ) -> None:
         """Receive a reply, and write or add it to the shard (range) of the reply vector, in place."""
         shard, transport = owned.view(reply_vector), self.context.transport
-        compressor = self.reply_compressor.fit_to_range(*owned)
+        compressor = fit_to_range(self.reply_compressor, *owned)
         if compressor == IDENTITY_COMPRESSOR:
             await receive_remaining_pieces(transport, owner, first_piece, shard)
             return

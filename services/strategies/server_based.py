@@ -9,7 +9,7 @@ from sys import maxsize
 
 from pydantic import Field
 
-from services.compressors import Compressor
+from services.compressors import Compressor, fit_to_range
 from services.learning.parameter_updater import ParameterUpdater
 from services.parameter_server.placement import AnyPlacement, DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -162,7 +162,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
         for owner, shard in zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True):
             push, reply = (
-                compressor.fit_to_range(*shard).compressed_size_bytes(shard.size, dtype)
+                fit_to_range(compressor, *shard).compressed_size_bytes(shard.size, dtype)
                 for compressor in (algorithm.compressor, algorithm.reply_compressor)
             )
             for worker in nodes[: algorithm.count_gradient_workers(worker_count)]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from services.compressors import Compressor
+from services.compressors import Compressor, fit_to_range
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -373,5 +373,5 @@ def _predict_lone_exchange_s(
 
 def _count_bytes(compressor: Compressor, shard: VectorRange, cost_model: CostModel) -> float:
     """Return the bytes on the wire of a compressed shard (range) of the parameter vector."""
-    size_bytes = compressor.fit_to_range(*shard).compressed_size_bytes(shard.size, cost_model.dtype)
+    size_bytes = fit_to_range(compressor, *shard).compressed_size_bytes(shard.size, cost_model.dtype)
     return size_bytes * cost_model.payload_scale

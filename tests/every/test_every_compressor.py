@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -33,7 +34,10 @@ from services.compressors import (
     Sign,
     TernGrad,
     TopK,
+    VectorCompression,
+    applies_momentum,
     bytes_to_vector,
+    fit_to_model,
     payload_to_bytes,
 )
 from services.learning.optimisers import Momentum
@@ -178,7 +182,7 @@ LENGTHS = [1, 7, 8, 9, 63, 64, 65, 1000, 1023, 1024, 1025, 3000, 70_000]
 
 def fitted(compressor: Compressor, entry_count: int) -> Compressor:
     """Return the compressor for a model with a single array."""
-    return compressor.fit_to_model(((entry_count,),))
+    return fit_to_model(compressor, ((entry_count,),))
 
 
 def compress_once(compressor: Compressor, x: Any, seed: CompressorSeed | None = None) -> CompressedPayload:
@@ -199,6 +203,25 @@ def test_examples_table_contains_every_compressor() -> None:
 
     assert {type(example.compressor) for example in EXAMPLES} == set(get_args(union))
     assert inner == set(get_args(union)) - {Dgc, ErrorFeedback, LargeArraysOnly}
+
+
+def test_a_compressor_must_implement_five_members() -> None:
+    """So CONTRIBUTING.md promises, whose example has no others. All members together are a contract of at most ten."""
+    members = [name for cls in (VectorCompression, Compressor) for name in vars(cls) if is_declared_member(cls, name)]
+
+    assert Compressor.__abstractmethods__ == {
+        "aggregation",
+        "init_state",
+        "compress",
+        "decompress",
+        "payload_dtypes_and_sizes",
+    }
+    assert len(set(members)) <= 10
+
+
+def is_declared_member(contract: type, name: str) -> bool:
+    """Return whether a name is a public method or property that this class declares, and not pydantic for it."""
+    return not name.startswith(("_", "model_")) and isinstance(vars(contract)[name], FunctionType | property)
 
 
 @every_compressor
@@ -447,7 +470,7 @@ def test_compressor_that_adds_momentum_is_rejected_with_an_optimiser_that_does(c
     strategy = ParameterServer(compress=compressor)
     workload = {"precision": "fp32", "optimiser": Momentum(rate=0.05).model_dump()}
 
-    if compressor.applies_momentum:
+    if applies_momentum(compressor):
         with pytest.raises(ValueError, match="adds momentum to gradients, and optimiser momentum"):
             SimulatedTrial.of(strategy, 1, 2, 8, **workload)
     else:

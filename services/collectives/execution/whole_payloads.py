@@ -13,8 +13,7 @@ import numpy as np
 
 from services.collectives.base import TransferSchedule
 from services.collectives.execution.executor import GroupMember, run_transfers
-from services.compressors import CompressedPayload
-from services.compressors.base import ArrayFormat
+from services.compressors import ArrayFormat, CompressedPayload
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
 

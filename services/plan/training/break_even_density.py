@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import sqrt
 
-from services.compressors import Compressor, IdentityCompressor
+from services.compressors import Compressor, IdentityCompressor, find_density, with_density
 from services.strategies import SinglePhaseStrategy
 from services.strategies.cost_model import CostModel
 
@@ -20,14 +20,14 @@ def find_break_even_density(strategy: SinglePhaseStrategy, cost_model: CostModel
     exchange of the uncompressed vector takes no time.
     """
     compressor = strategy.describe_worker_exchange().compressor
-    if not isinstance(compressor, Compressor) or compressor.density is None or cost_model.entries == 1:
+    if not isinstance(compressor, Compressor) or find_density(compressor) is None or cost_model.entries == 1:
         return None
     dense = strategy.model_copy(update={"compress": IdentityCompressor()}).predict_step_time(cost_model)
     if not dense.exchange_s:
         return None
 
     def shortens_step(density: float) -> bool:
-        compress = compressor.with_density(density)
+        compress = with_density(compressor, density)
         sparse = strategy.model_copy(update={"compress": compress}).predict_step_time(cost_model)
         return sparse.step_s < dense.step_s
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
+from services.compressors import applies_momentum, list_format_stages
 from services.scenario.learning_task import learning_task_of
 from services.schema.conflicts import KeyConflict
 from services.strategies import ScenarioSizes
@@ -18,7 +19,7 @@ def find_double_momentum_conflicts(scenario: "Scenario") -> Iterator[KeyConflict
     optimiser = scenario.training_workload.optimiser
     for label, strategy in scenario.strategies.items():
         compressors = [phase.describe_worker_exchange().compressor for phase in strategy.training_phases()]
-        kinds = [compressor.kind for compressor in compressors if compressor.applies_momentum]
+        kinds = [compressor.kind for compressor in compressors if applies_momentum(compressor)]
         if kinds and optimiser.applies_momentum:
             message = (
                 f"compressor {kinds[0]} adds momentum to gradients, and optimiser {optimiser.kind} would add momentum "
@@ -33,7 +34,7 @@ def find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     for label, strategy in scenario.strategies.items():
         phases = list(strategy.training_phases())
         compressors = [phase.describe_worker_exchange().compressor for phase in phases]
-        stages = [stage for compressor in compressors for stage in compressor.list_format_stages()]
+        stages = [stage for compressor in compressors for stage in list_format_stages(compressor)]
         if not stages:
             continue
         key = ("strategies", label)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from services.collectives import AnyCollective, Collective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.all_gather import AnyAllGather, RingAllGather
-from services.compressors import ArrayShape, IdentityCompressor
+from services.compressors import ArrayShape, Compressor, IdentityCompressor, after_format_stages, list_format_stages
 from services.learning.batch_balance import AnyBatchBalance, UniformBalance
 from services.schema.component import ScenarioComponent
 from services.schema.conflicts import KeyConflict
@@ -54,7 +54,6 @@ class AllReduce(SinglePhaseStrategy):
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from find_balance_conflicts(self.balance, scenario_sizes)
         yield from self._find_overlap_conflicts()
-        yield from self._find_low_rank_conflicts(scenario_sizes)
         yield from self._find_two_sum_conflicts(scenario_sizes)
         yield from find_array_conflicts({"compress": self.compress}, scenario_sizes)
         if self.compress.aggregation == "all_gather":
@@ -81,19 +80,6 @@ class AllReduce(SinglePhaseStrategy):
         if getattr(self, unused_key) != default:
             why = f"{unused_key} has no effect, because compressor {self.compress.kind} uses {used_key} instead"
             yield KeyConflict((unused_key,), f"{why}; remove {unused_key}")
-
-    def _find_low_rank_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        """Yield the conflicts of a sum of factors: their sizes follow from the shapes of the model's arrays."""
-        if self.compress.aggregation != "low_rank":
-            return
-        kind, another = self.compress.kind, "another compressor, such as error_feedback with top_k"
-        if scenario_sizes.has_declared_payload:
-            why = f"the messages of {kind} depend on the shapes of all arrays, which workload.payload does not declare"
-            yield KeyConflict(("compress",), f"{why}; use {another}, or remove workload.payload")
-        shapes = scenario_sizes.array_shapes
-        if shapes and len(self._fit_to_model(shapes).vector_sum.stages(scenario_sizes.parameter_count)) == 1:
-            why = f"{kind} would compress no array of this model"
-            yield KeyConflict(("compress",), f"{why}; use a smaller rank or min_ratio, or {another}")
 
     def _find_two_sum_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of compressions that sum two vectors, of other lengths than the gradient."""
@@ -160,7 +146,7 @@ class AllReduce(SinglePhaseStrategy):
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(
             compressor=self.compress,
-            sums_per_exchange=len(self.vector_sum.stages(1)),
+            sums_per_exchange=self.vector_sum.stage_count,
             gradient_buckets=self.overlap.gradient_buckets,
             balance=self.balance,
         )
@@ -176,13 +162,13 @@ class AllReduce(SinglePhaseStrategy):
     def list_format_stages(self) -> tuple[StrategyFormatStage, ...]:
         return tuple(
             StrategyFormatStage(end, self.model_copy(update={"compress": compressor}))
-            for end, compressor in self.compress.list_format_stages()
+            for end, compressor in list_format_stages(self.compress)
         )
 
     def after_format_stages(self) -> Self:
-        if not self.compress.list_format_stages():
-            return self
-        return self.model_copy(update={"compress": self.compress.after_format_stages()})
+        if isinstance(self.compress, Compressor) and list_format_stages(self.compress):
+            return self.model_copy(update={"compress": after_format_stages(self.compress)})
+        return self
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         whole_vector = self.predict_averaging_step_time(cost_model, 1)

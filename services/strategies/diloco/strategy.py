@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.all_gather import AnyAllGather, RingAllGather
-from services.compressors import AnyCompressor, IdentityCompressor
+from services.compressors import AnyCompressor, IdentityCompressor, ModelDependentCompression
 from services.learning.layout import equal_vector_ranges
 from services.learning.optimisers import AnyOptimiser, Momentum
 from services.schema.conflicts import KeyConflict
@@ -129,7 +129,7 @@ class DiLoCo(SinglePhaseStrategy):
         elif self.fragments > 1 and self.collective.sums_arrays_separately:
             why = "the collective sums every array of the model separately, but a fragment is a range of the vector"
             yield KeyConflict(("fragments",), f"{why}; use fragments: 1, or another collective")
-        elif self.fragments > 1 and self.compress.depends_on_arrays:
+        elif self.fragments > 1 and isinstance(self.compress, ModelDependentCompression):
             why = f"compressor {self.compress.kind} needs whole arrays, but a fragment has only a part of the vector"
             yield KeyConflict(("fragments",), f"{why}; use fragments: 1, or another compressor, such as top_k")
         elif self.fragments > 1 and not self.outer.is_element_wise:

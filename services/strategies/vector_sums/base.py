@@ -41,6 +41,7 @@ class VectorSum(ABC):
     # Whether the error of a sum depends on the size of the vectors, so that workers that average parameters should sum
     # differences to common parameters.
     is_for_differences: ClassVar[bool] = True
+    stage_count: ClassVar[int] = 1  # sums, one after another, of which this sum consists
 
     @abstractmethod
     def plan_transfers(self, rank_count: int) -> TransferSchedule:

@@ -44,6 +44,8 @@ class LowRankSum(VectorSum):
     the same bits from the same sum.
     """
 
+    stage_count = 2  # left and right factors
+
     collective: Collective
     power_sgd: PowerSgd
 
@@ -51,7 +53,8 @@ class LowRankSum(VectorSum):
         return self.collective.plan_transfers(rank_count)
 
     def stages(self, entry_count: int) -> tuple[SumStage, ...]:
-        layout, sum_of_factors = self.power_sgd.layout(entry_count), PartialSums(self.compressor, self.collective)
+        layout = self.power_sgd.layout_of_vector(entry_count)
+        sum_of_factors = PartialSums(self.compressor, self.collective)
         counts = (layout.left_entry_count, layout.right_entry_count)
         return tuple(SumStage(sum_of_factors, count) for count in counts if count)
 
@@ -80,7 +83,7 @@ class LowRankSum(VectorSum):
     ) -> tuple[Vector, LowRankState]:
         """Return the approximate weighted sum, on the device, and the worker's state for the next sum."""
         dtype = summand.vector.dtype
-        weight, layout = dtype.type(summand.weight), self.power_sgd.layout(summand.vector.size)
+        weight, layout = dtype.type(summand.weight), self.power_sgd.layout_of_vector(summand.vector.size)
         if not schedule.rounds:  # a single worker sends nothing, so nothing is compressed
             return summand.vector * weight, compressor_state
         total = await _LowRankExchange(member, schedule, number, device, layout).run(

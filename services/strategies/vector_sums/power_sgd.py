@@ -1,16 +1,19 @@
 """PowerSGD: the sum of matrices, approximated by a product of two factors of low rank."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from services.compressors import Aggregation, ArrayShape, VectorCompression
+from services.compressors import Aggregation, ArrayShape, ModelDependentCompression, VectorCompression
 from services.schema.component import SET_BY_ENSAYO
+from services.schema.conflicts import KeyConflict
+from services.schema.errors import ProtocolError
 from services.strategies.vector_sums.low_rank_factors import LowRankLayout
 
 
-class PowerSgd(VectorCompression):
+class PowerSgd(VectorCompression, ModelDependentCompression):
     """PowerSGD: workers sum two factors of low rank instead of each array with two or more axes.
 
     Array k of worker i has the matrix Mᵢ = wᵢ·Gᵢ + Eᵢ of shape (rows, columns): the gradient Gᵢ times the worker's
@@ -62,9 +65,31 @@ class PowerSgd(VectorCompression):
     def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
         return self.model_copy(update={"array_shapes": tuple(array_shapes)})
 
-    def layout(self, entry_count: int) -> LowRankLayout:
+    def find_model_conflicts(
+        self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool
+    ) -> Iterator[KeyConflict]:
+        another = "another compressor, such as error_feedback with top_k"
+        if has_declared_payload:
+            why = f"the messages of {self.kind} depend on the shapes of all arrays"
+            remedy = f"use {another}, or remove workload.payload"
+            yield KeyConflict((), f"{why}, which workload.payload does not declare; {remedy}")
+        if array_shapes and not self._layout_of_arrays(array_shapes).factored:
+            why = f"{self.kind} would compress no array of this model"
+            yield KeyConflict((), f"{why}; use a smaller rank or min_ratio, or {another}")
+
+    def layout_of_vector(self, entry_count: int) -> LowRankLayout:
         """Return which ranges of a vector with `entry_count` entries are replaced by factors.
 
-        The vector is one array with one axis, which is not compressed, if the arrays of the model are not known.
+        Raises:
+            ProtocolError: the arrays of the model are not known, or the vector has another number of entries.
         """
-        return LowRankLayout.of(self.array_shapes or ((entry_count,),), self.rank, self.min_ratio)
+        if not self.array_shapes:
+            raise ProtocolError(f"{self.kind} has not been fitted to the arrays of a model")
+        if (model_entries := sum(map(prod, self.array_shapes))) != entry_count:
+            raise ProtocolError(
+                f"{self.kind} is for a model with {model_entries:,} entries, but a vector has {entry_count:,} entries"
+            )
+        return self._layout_of_arrays(self.array_shapes)
+
+    def _layout_of_arrays(self, array_shapes: Sequence[ArrayShape]) -> LowRankLayout:
+        return LowRankLayout.of(array_shapes, self.rank, self.min_ratio)

@@ -15,7 +15,7 @@ from services.compressors.encoding.levels import (
     multiply_rows,
     round_to_given_steps,
 )
-from services.compressors.int16_levels import LARGEST_NUMBER, Int16Levels
+from services.compressors.unselectable.int16_levels import LARGEST_NUMBER, Int16Levels
 from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray, Vector, without_divergence_warnings
 from services.strategies.cost_model import CostModel
@@ -36,6 +36,8 @@ class SharedScaleSum(VectorSum):
     steps once. With stochastic rounding, its mean is the sum of the vectors, its error is below n steps, and its
     variance at most n·step²/4 on n ranks.
     """
+
+    stage_count = 2  # largest magnitudes and levels
 
     collective: Collective
     int8: Int8

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from services.compressors import CompressorSeed, Dgc
-from services.compressors.dgc import DgcState
+from services.compressors.sparsification.dgc import DgcState
 from services.learning.optimisers import Momentum, Optimiser, Sgd
 from services.schema.arrays import HostArray
 

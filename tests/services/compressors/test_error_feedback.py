@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.compressors import Compressor, CompressorSeed, ErrorFeedback, Fp16, Int8, OneBit, RandomK, TopK
+from services.compressors import Compressor, CompressorSeed, ErrorFeedback, Fp16, Int8, OneBit, RandomK, Sign, TopK
 from services.schema.arrays import HostArray
 
 
@@ -62,6 +62,20 @@ def test_random_entries_are_sent_without_the_factor_that_makes_them_unbiased() -
     assert np.count_nonzero(sent) == 6
     assert np.array_equal(sent[sent != 0], x[sent != 0])
     assert np.array_equal(sent + state.residual, x)
+
+
+@pytest.mark.parametrize(("magnitude", "grows"), [(0.01, False), (0.9, False), (1.5, True)])
+def test_residual_of_signs_without_scale_grows_with_gradients_above_one(magnitude: float, grows: bool) -> None:
+    """Each vector sends 1 or -1 of an entry. Strategy `auto` does not permit this setting, and names this growth."""
+    compressor, x = ErrorFeedback(inner=Sign(scale="none")), np.full(64, magnitude, "float32")
+    state, largest = compressor.init_state(64, CompressorSeed()), []
+    for _ in range(200):
+        _, state = compressor.compress(x, state)
+        assert state.residual is not None
+        largest.append(abs(state.residual).max())
+
+    assert largest[-1] == pytest.approx(200 * (magnitude - 1)) if grows else max(largest) < 1.001
+    assert compressor.sum_quality == "unguarded"
 
 
 @pytest.mark.parametrize("inner", [TopK(ratio=0.05), OneBit(), RandomK(ratio=0.1)], ids=repr)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from services.compressors import Fp4
-from services.compressors.fp4 import NUMBERS
+from services.compressors.floating_point.fp4 import NUMBERS
 from services.schema.arrays import HostArray
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulated_trial import SimulatedTrial
 
 from services.compressors import Compressor, CompressorSeed, Dgc, ErrorFeedback, Int8, LargeArraysOnly, RandomK, TopK
-from services.compressors.encoding.array_split import split_range
+from services.compressors.wrappers.array_split import split_range
 from services.learning.optimisers import Momentum, Sgd
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError

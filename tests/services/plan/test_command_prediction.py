@@ -4,7 +4,7 @@ import pytest
 from command_plans import make_step_profile, plan_command
 
 from services.collectives.halving_doubling import HalvingDoubling
-from services.compressors.fp16 import Fp16
+from services.compressors.floating_point.fp16 import Fp16
 from services.plan import CommandPlan
 from services.plan.commands.command_prediction import payload_bytes_sent
 from services.scenario.commands.step_profile import CollectiveCall, StepProfile, StepProfileOutcome

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay.base import Model, PushId, Row, ShardArrivals, gradient, push_id, rows_by_version, versions_read
-from services.compressors import bytes_to_vector, payload_to_bytes
+from services.compressors import bytes_to_vector, fit_to_range, payload_to_bytes
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
@@ -142,7 +142,7 @@ class _PushReplay:
         if push not in self._computed:
             self._computed[push] = self._compute(push)
         computed = self._computed[push]
-        compressor = self.strategy.compress.fit_to_range(*shard)
+        compressor = fit_to_range(self.strategy.compress, *shard)
         payload, _ = compressor.compress(shard.view(computed.gradient), None)
         vector = bytes_to_vector(compressor, payload_to_bytes(payload), shard.size, self.plan.dtype)
         return WorkerContribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])

@@ -15,6 +15,7 @@ from services.collectives.execution.executor import GroupMember, run_transfers
 from services.compressors import CompressorSeed, IdentityCompressor
 from services.runtime.device import CpuDevice
 from services.schema.arrays import HostArray, Vector
+from services.schema.errors import ProtocolError
 from services.strategies.vector_sums import PowerSgd, Summand, low_rank_sum
 from services.strategies.vector_sums.low_rank_factors import LowRankLayout, draw_right_factor
 from services.strategies.vector_sums.low_rank_sum import LowRankState, LowRankSum
@@ -67,6 +68,20 @@ class LowRankGroup:
         self._number += 1
         self.states = [state for _, state in results]
         return [total for total, _ in results]
+
+
+@pytest.mark.parametrize(
+    ("compress", "reason"),
+    [
+        (PowerSgd(), "has not been fitted to the arrays of a model"),
+        (PowerSgd().fit_to_model(SHAPES), "a model with 157 entries, but a vector has 156 entries"),
+    ],
+    ids=["no arrays", "another length"],
+)
+def test_power_sgd_that_does_not_know_the_arrays_of_a_vector_is_an_error(compress: PowerSgd, reason: str) -> None:
+    """It would otherwise sum matrices without compression, or cut the vector at wrong places."""
+    with pytest.raises(ProtocolError, match=reason):
+        compress.layout_of_vector(ENTRIES - 1)
 
 
 @pytest.fixture

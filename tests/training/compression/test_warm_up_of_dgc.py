@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.compressors import CompressorSeed, Dgc, LargeArraysOnly
+from services.compressors import CompressorSeed, Dgc, LargeArraysOnly, list_format_stages
 from services.plan.prediction import FORMAT_STAGES_REASON
 
 Simulate = Callable[..., Any]
@@ -40,7 +40,7 @@ def test_density_falls_in_four_stages_as_in_the_paper() -> None:
 )
 def test_stages_state_the_size_of_every_payload(compressor: Dgc | LargeArraysOnly) -> None:
     """Links are compared with the bytes that the plan computes from the stages."""
-    state, stages = compressor.init_state(10_000, CompressorSeed()), compressor.list_format_stages()
+    state, stages = compressor.init_state(10_000, CompressorSeed()), list_format_stages(compressor)
     for number, gradient in enumerate(GRADIENTS):
         payload, state = compressor.compress(gradient, state)
         of_vector = next((stage.compressor for stage in stages if number < stage.end), compressor)

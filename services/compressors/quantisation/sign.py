@@ -15,18 +15,20 @@ from services.compressors.base import (
 from services.compressors.encoding.bit_packing import count_packed_bytes
 from services.compressors.encoding.blocks import count_buckets, list_bucket_blocks
 from services.compressors.encoding.signs import decode_signs
+from services.compressors.optional_contracts import ErrorFeedbackInner, ErrorFeedbackUse
 from services.schema.arrays import Vector, array_namespace, without_divergence_warnings
 
 ROW_ENTRIES = 1024  # of one sum of magnitudes
 
 
-class Sign(Compressor):
+class Sign(Compressor, ErrorFeedbackInner):
     """Sign of each entry: one bit per entry and four bytes per vector, a ratio of almost 32 for fp32 vectors.
 
     Zero counts as positive. With `scale: none` entries decompress to 1 and -1, so the learning rate must be small. With
     `scale: l1` they decompress to plus and minus the mean magnitude m of the vector; the squared error is then
-    ‖v‖² - n·m² for n entries. Training with `scale: l1` needs error feedback. A vector with a value that isn't finite
-    decompresses to NaN.
+    ‖v‖² - n·m² for n entries. Training with `scale: l1` needs error feedback. With `scale: none`, error feedback does
+    not limit the error: an entry of the residual grows as long as the magnitudes of its gradients are above 1. A vector
+    with a value that isn't finite decompresses to NaN.
 
     `none`: J. Bernstein et al., "signSGD: Compressed optimisation for non-convex problems", ICML 2018. `l1`: S. P.
     Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019. Difference
@@ -73,3 +75,9 @@ class Sign(Compressor):
 
     def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - always one bit
         return (("float32", 1), ("uint8", count_packed_bytes(entry_count)))
+
+    def describe_error_feedback(self) -> ErrorFeedbackUse:
+        if self.scale == "l1":
+            return ErrorFeedbackUse(self)
+        why = "with scale: none, residuals of sign grow without limit where magnitudes of gradients stay above 1"
+        return ErrorFeedbackUse(self, unguarded_reason=UnguardedReason(why, "write scale: l1"))

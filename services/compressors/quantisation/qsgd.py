@@ -15,17 +15,14 @@ from services.compressors.base import (
     UnguardedReason,
 )
 from services.compressors.encoding.blocks import MAX_BUCKET
-from services.compressors.encoding.levels import (
-    MAX_LEVEL,
-    compute_norms,
-    find_largest_magnitudes,
-)
+from services.compressors.encoding.levels import MAX_LEVEL, compute_norms, find_largest_magnitudes
 from services.compressors.encoding.packed_levels import compress_levels, decompress_levels, packed_level_formats
 from services.compressors.encoding.randomness import VectorRandomness
+from services.compressors.optional_contracts import ErrorFeedbackInner, ErrorFeedbackUse
 from services.schema.arrays import Vector
 
 
-class Qsgd(Compressor):
+class Qsgd(Compressor, ErrorFeedbackInner):
     """QSGD: each entry becomes one of 2s + 1 levels from -norm to norm, by stochastic rounding.
 
     With s levels above zero, an entry takes as few bits as 2s + 1 values need: 2 for s = 1, 3 for s ≤ 3, 4 for s ≤ 7,
@@ -54,29 +51,10 @@ class Qsgd(Compressor):
         return "lossy" if self._has_small_error else "unguarded"
 
     def explain_unguarded_sums(self) -> UnguardedReason:
-        return UnguardedReason(self._describe_large_error(), self._remedy_of_large_error)
+        return UnguardedReason(self._describe_large_error(), self._describe_remedy_for_large_error())
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)
-
-    def explain_growing_residual(self) -> str | None:
-        if self._has_small_error:
-            return None
-        why = f"{self._describe_large_error()}, so residuals would grow without limit"
-        return f"{why}; {self._remedy_of_large_error}"
-
-    @property
-    def _has_small_error(self) -> bool:
-        """Whether the error of a vector is smaller than the vector."""
-        return self.norm == "max" or min(self.bucket / self.levels**2, sqrt(self.bucket) / self.levels) < 1
-
-    def _describe_large_error(self) -> str:
-        subject = f"the squared error of qsgd with levels {self.levels} and bucket {self.bucket}"
-        return f"{subject} can be larger than the vector"
-
-    @property
-    def _remedy_of_large_error(self) -> str:
-        return f"write levels: {ceil(sqrt(self.bucket)) + 1} or more, a smaller bucket, or norm: max"
 
     def compress(self, vector: Vector, state: VectorRandomness) -> tuple[CompressedPayload, VectorRandomness]:
         find_peaks = compute_norms if self.norm == "l2" else find_largest_magnitudes
@@ -87,3 +65,21 @@ class Qsgd(Compressor):
 
     def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - the same bits
         return packed_level_formats(entry_count, self.bucket, self.levels)
+
+    def describe_error_feedback(self) -> ErrorFeedbackUse:
+        if self._has_small_error:
+            return ErrorFeedbackUse(self)
+        why = f"{self._describe_large_error()}, so residuals would grow without limit"
+        return ErrorFeedbackUse(self, growth_reason=f"{why}; {self._describe_remedy_for_large_error()}")
+
+    @property
+    def _has_small_error(self) -> bool:
+        """Whether the error of a vector is smaller than the vector."""
+        return self.norm == "max" or min(self.bucket / self.levels**2, sqrt(self.bucket) / self.levels) < 1
+
+    def _describe_large_error(self) -> str:
+        subject = f"the squared error of qsgd with levels {self.levels} and bucket {self.bucket}"
+        return f"{subject} can be larger than the vector"
+
+    def _describe_remedy_for_large_error(self) -> str:
+        return f"write levels: {ceil(sqrt(self.bucket)) + 1} or more, a smaller bucket, or norm: max"

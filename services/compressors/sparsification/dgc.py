@@ -4,18 +4,17 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from services.compressors.base import (
-    Aggregation,
-    ArrayFormat,
-    CompressedPayload,
-    Compressor,
-    CompressorSeed,
-    FormatStage,
-)
+from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
 from services.compressors.encoding.largest_entries import count_kept_entries, find_largest_entries
 from services.compressors.encoding.residuals import reset_non_finite
 from services.compressors.encoding.sparse import decompress_sparse, sparse_formats
-from services.compressors.local_momentum import LocalMomentum, clip_to_norm
+from services.compressors.optional_contracts import (
+    FormatStage,
+    MomentumCompressor,
+    SparseCompressor,
+    StagedCompressor,
+)
+from services.compressors.unselectable.local_momentum import LocalMomentum, clip_to_norm
 from services.schema.arrays import Vector, without_divergence_warnings
 
 WARM_UP_STAGES = 4
@@ -30,7 +29,7 @@ class DgcState(NamedTuple):
     vector_number: int = 0  # vectors compressed before
 
 
-class Dgc(Compressor):
+class Dgc(Compressor, SparseCompressor, MomentumCompressor, StagedCompressor):
     """Deep gradient compression (DGC): the k largest magnitudes of accumulated velocities, as in top-k.
 
     For each gradient g: u ← m·u + g, v ← v + u, where m is the momentum. The k = max(1, ratio·n) entries of v with the
@@ -61,7 +60,6 @@ class Dgc(Compressor):
     workers: int | None = Field(
         default=None, ge=1, description="number of workers, whose square root divides clip_norm; null: 1"
     )
-
     warm_up_steps: int = Field(
         default=0,
         ge=0,
@@ -70,39 +68,12 @@ class Dgc(Compressor):
     )
 
     @property
-    def keeps_residual(self) -> bool:
-        return True
-
-    @property
     def aggregation(self) -> Aggregation:
         return "all_gather"
 
     @property
-    def applies_momentum(self) -> bool:
-        return self.momentum > 0
-
-    def list_format_stages(self) -> tuple[FormatStage, ...]:
-        if not self.warm_up_steps:
-            return ()
-        length = self.warm_up_steps // WARM_UP_STAGES
-        constant = self.after_format_stages()
-        return tuple(
-            FormatStage((stage + 1) * length, constant.model_copy(update={"ratio": self._ratio_of_stage(stage)}))
-            for stage in range(WARM_UP_STAGES)
-        )
-
-    def after_format_stages(self) -> Self:
-        return self.model_copy(update={"warm_up_steps": 0})
-
-    @property
-    def density(self) -> float:
-        return self.ratio
-
-    def with_density(self, density: float) -> Self:
-        return self.model_copy(update={"ratio": density, "warm_up_steps": 0})
-
-    def lossless_variant(self) -> LocalMomentum:
-        return LocalMomentum(momentum=self.momentum, clip_norm=self.clip_norm, workers=self.workers)
+    def keeps_residual(self) -> bool:
+        return True
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> DgcState:  # noqa: ARG002 - the same for any length
         return DgcState()
@@ -126,6 +97,33 @@ class Dgc(Compressor):
 
     def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
         return sparse_formats(count_kept_entries(self.ratio, entry_count), dtype)
+
+    @property
+    def density(self) -> float:
+        return self.ratio
+
+    def with_density(self, density: float) -> Self:
+        return self.model_copy(update={"ratio": density, "warm_up_steps": 0})
+
+    @property
+    def applies_momentum(self) -> bool:
+        return self.momentum > 0
+
+    def lossless_variant(self) -> LocalMomentum:
+        return LocalMomentum(momentum=self.momentum, clip_norm=self.clip_norm, workers=self.workers)
+
+    def list_format_stages(self) -> tuple[FormatStage, ...]:
+        if not self.warm_up_steps:
+            return ()
+        length = self.warm_up_steps // WARM_UP_STAGES
+        constant = self.after_format_stages()
+        return tuple(
+            FormatStage((stage + 1) * length, constant.model_copy(update={"ratio": self._ratio_of_stage(stage)}))
+            for stage in range(WARM_UP_STAGES)
+        )
+
+    def after_format_stages(self) -> Self:
+        return self.model_copy(update={"warm_up_steps": 0})
 
     def _ratio_of_vector(self, vector_number: int) -> float:
         """Return the share of the entries of a vector that are sent."""

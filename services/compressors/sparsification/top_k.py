@@ -7,10 +7,11 @@ from pydantic import Field
 from services.compressors.base import Aggregation, ArrayFormat, CompressedPayload, Compressor, CompressorSeed
 from services.compressors.encoding.largest_entries import count_kept_entries, find_largest_entries
 from services.compressors.encoding.sparse import decompress_sparse, sparse_formats
+from services.compressors.optional_contracts import SparseCompressor
 from services.schema.arrays import Vector
 
 
-class TopK(Compressor):
+class TopK(Compressor, SparseCompressor):
     """Top-k: the k = max(1, ratio·n) largest magnitudes of n entries, k rounded to a whole number; all others become 0.
 
     An entry that is sent takes the bytes of its value and four bytes for its position, so the compression ratio of fp32
@@ -35,13 +36,6 @@ class TopK(Compressor):
     def aggregation(self) -> Aggregation:
         return "all_gather"
 
-    @property
-    def density(self) -> float:
-        return self.ratio
-
-    def with_density(self, density: float) -> Self:
-        return self.model_copy(update={"ratio": density})
-
     def init_state(self, entry_count: int, seed: CompressorSeed) -> None:
         """Return None: this compressor keeps no state."""
 
@@ -55,3 +49,10 @@ class TopK(Compressor):
 
     def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
         return sparse_formats(count_kept_entries(self.ratio, entry_count), dtype)
+
+    @property
+    def density(self) -> float:
+        return self.ratio
+
+    def with_density(self, density: float) -> Self:
+        return self.model_copy(update={"ratio": density})

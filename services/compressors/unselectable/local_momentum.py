@@ -24,10 +24,6 @@ class LocalMomentum(Compressor):
     def aggregation(self) -> Aggregation:
         return "all_gather"
 
-    @property
-    def applies_momentum(self) -> bool:
-        return self.momentum > 0
-
     def init_state(self, entry_count: int, seed: CompressorSeed) -> tuple[Vector | None]:  # noqa: ARG002 - the same for any length
         return (None,)
 

@@ -1,6 +1,6 @@
 """Error feedback: the error of each compressed vector is added to the next vector."""
 
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -10,9 +10,14 @@ from services.compressors.base import (
     CompressedPayload,
     Compressor,
     CompressorSeed,
+    CompressorState,
+    SumQuality,
+    UnguardedReason,
 )
 from services.compressors.encoding.residuals import reset_non_finite
+from services.compressors.optional_contracts import ErrorFeedbackUse, describe_error_feedback
 from services.compressors.without_residual import AnyCompressorWithoutResidual
+from services.compressors.wrappers.base import CompressorWrapper
 from services.schema.arrays import Vector, without_divergence_warnings
 
 
@@ -20,11 +25,11 @@ class ErrorFeedbackState(NamedTuple):
     """State of error feedback on one worker, for one range of the parameter vector."""
 
     residual: Vector | None  # what the compressor has not sent yet; None before the first vector
-    inner_state: Any
+    inner_state: CompressorState
     reset_count: int = 0  # entries of the residual that were set to zero because they were not finite
 
 
-class ErrorFeedback(Compressor):
+class ErrorFeedback(CompressorWrapper):
     """Error feedback: a compressor that keeps its error and adds it to the next vector.
 
     For each vector g: p = g + e, the inner compressor sends p, and e ← p - D(p), where D(p) is the decompressed vector.
@@ -44,16 +49,9 @@ class ErrorFeedback(Compressor):
 
     @model_validator(mode="after")
     def _reject_growing_residual(self) -> Self:
-        if reason := self.inner.explain_growing_residual():
-            raise ValueError(reason)
-        if self.inner.aggregation == "shared_scale":
-            why = f"{self.inner.kind} with scale: shared is not supported inside {self.kind}"
-            raise ValueError(f"{why}; write scale: local, or use it without {self.kind}")
+        if self._use.growth_reason:
+            raise ValueError(self._use.growth_reason)
         return self
-
-    @property
-    def keeps_residual(self) -> bool:
-        return True
 
     @property
     def aggregation(self) -> Aggregation:
@@ -62,11 +60,19 @@ class ErrorFeedback(Compressor):
         return "all_gather" if inner == "partial_sums" else inner
 
     @property
-    def density(self) -> float | None:
-        return self.inner.density
+    def keeps_state(self) -> bool:
+        return True
 
-    def with_density(self, density: float) -> Self:
-        return self.model_copy(update={"inner": self.inner.with_density(density)})
+    @property
+    def keeps_residual(self) -> bool:
+        return True
+
+    @property
+    def sum_quality(self) -> SumQuality:
+        return "unguarded" if self._use.unguarded_reason else "lossy"
+
+    def explain_unguarded_sums(self) -> UnguardedReason:
+        return self._use.unguarded_reason or super().explain_unguarded_sums()
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> ErrorFeedbackState:
         return ErrorFeedbackState(None, self._adapted_inner.init_state(entry_count, seed))
@@ -87,4 +93,8 @@ class ErrorFeedback(Compressor):
 
     @property
     def _adapted_inner(self) -> Compressor:
-        return self.inner.adapt_to_error_feedback()
+        return self._use.compressor
+
+    @property
+    def _use(self) -> ErrorFeedbackUse:
+        return describe_error_feedback(self.inner)

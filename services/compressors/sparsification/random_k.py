@@ -15,10 +15,11 @@ from services.compressors.base import (
 )
 from services.compressors.encoding.largest_entries import count_kept_entries
 from services.compressors.encoding.randomness import VectorRandomness
+from services.compressors.optional_contracts import ErrorFeedbackInner, ErrorFeedbackUse, SparseCompressor
 from services.schema.arrays import HostArray, Vector, array_namespace
 
 
-class RandomK(Compressor):
+class RandomK(Compressor, SparseCompressor, ErrorFeedbackInner):
     """Random-k: k = max(1, ratio·n) of n entries, k rounded to a whole number, at random positions.
 
     All other entries become 0. The positions follow from a seed of 64 bits, which the payload contains. It is a
@@ -44,13 +45,6 @@ class RandomK(Compressor):
     def aggregation(self) -> Aggregation:
         return "payloads"
 
-    @property
-    def density(self) -> float:
-        return self.ratio
-
-    def with_density(self, density: float) -> Self:
-        return self.model_copy(update={"ratio": density})
-
     def explain_unguarded_sums(self) -> UnguardedReason:
         if not self.unbiased:
             return super().explain_unguarded_sums()
@@ -58,9 +52,6 @@ class RandomK(Compressor):
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> VectorRandomness:  # noqa: ARG002 - the same for any length
         return VectorRandomness(seed)
-
-    def adapt_to_error_feedback(self) -> "RandomK":
-        return self.model_copy(update={"unbiased": False})
 
     def compress(self, vector: Vector, state: VectorRandomness) -> tuple[CompressedPayload, VectorRandomness]:
         count, seed = count_kept_entries(self.ratio, vector.size), state.create_shared_seed()
@@ -79,6 +70,16 @@ class RandomK(Compressor):
 
     def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
         return (("uint64", 1), (dtype, count_kept_entries(self.ratio, entry_count)))
+
+    @property
+    def density(self) -> float:
+        return self.ratio
+
+    def with_density(self, density: float) -> Self:
+        return self.model_copy(update={"ratio": density})
+
+    def describe_error_feedback(self) -> ErrorFeedbackUse:
+        return ErrorFeedbackUse(self.model_copy(update={"unbiased": False}))
 
 
 def _draw_positions(seed: int, entry_count: int, count: int) -> HostArray:

@@ -1,28 +1,24 @@
 """Compression of the large arrays of a model only: small arrays travel uncompressed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from services.compressors.base import (
-    Aggregation,
-    ArrayFormat,
-    ArrayShape,
-    CompressedPayload,
-    Compressor,
-    CompressorSeed,
-    CompressorState,
-    FormatStage,
-    SumQuality,
-    UnguardedReason,
-)
-from services.compressors.dgc import Dgc
-from services.compressors.encoding.array_split import ArraySplit, gather_entries, scatter_entries, split_range
-from services.compressors.error_feedback import ErrorFeedback
+from services.compressors.base import ArrayFormat, CompressedPayload, Compressor, CompressorSeed, CompressorState
 from services.compressors.identity import IdentityCompressor
+from services.compressors.optional_contracts import (
+    ArrayShape,
+    ModelDependentCompression,
+    MomentumCompressor,
+    RangeDependentCompressor,
+)
+from services.compressors.sparsification.dgc import Dgc
 from services.compressors.without_residual import CompressorWithoutResidual
+from services.compressors.wrappers.array_split import ArraySplit, gather_entries, scatter_entries, split_range
+from services.compressors.wrappers.base import CompressorWrapper
+from services.compressors.wrappers.error_feedback import ErrorFeedback
 from services.schema.arrays import Array, Vector, array_namespace
 from services.schema.component import SET_BY_ENSAYO
 from services.schema.conflicts import KeyConflict
@@ -31,8 +27,6 @@ from services.schema.errors import ProtocolError
 CompressorOfLargeArrays: TypeAlias = Annotated[
     CompressorWithoutResidual | Dgc | ErrorFeedback, Field(discriminator="kind")
 ]
-
-
 # The union of compressors is validated as Python objects, for which strict validation distinguishes lists and tuples.
 LIST_AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
@@ -44,7 +38,7 @@ class LargeArraysState(NamedTuple):
     small: CompressorState
 
 
-class LargeArraysOnly(Compressor):
+class LargeArraysOnly(CompressorWrapper, ModelDependentCompression, RangeDependentCompressor):
     """Compressor of the arrays of the model that have at least `min_entries` entries.
 
     Smaller arrays, such as biases and the scales of normalisation layers, are sent uncompressed, in the same message.
@@ -81,76 +75,13 @@ class LargeArraysOnly(Compressor):
                 f"{self.inner.kind} compresses chunks of the vector, which do not end where arrays of the model end; "
                 f"use {self.inner.kind} without large_arrays_only, or another compressor, such as int8"
             )
-        if self.inner.aggregation == "shared_scale":
-            why = f"{self.inner.kind} with scale: shared is not supported inside {self.kind}"
-            raise ValueError(f"{why}; write scale: local, or use it without {self.kind}")
         return self
-
-    @property
-    def aggregation(self) -> Aggregation:
-        return self.inner.aggregation
-
-    @property
-    def keeps_state(self) -> bool:
-        return self.inner.keeps_state
-
-    @property
-    def keeps_residual(self) -> bool:
-        return self.inner.keeps_residual
-
-    @property
-    def sum_quality(self) -> SumQuality:
-        return self.inner.sum_quality
-
-    def explain_unguarded_sums(self) -> UnguardedReason:
-        return self.inner.explain_unguarded_sums()
-
-    @property
-    def applies_momentum(self) -> bool:
-        return self.inner.applies_momentum
-
-    @property
-    def depends_on_arrays(self) -> bool:
-        return True
-
-    def list_format_stages(self) -> tuple[FormatStage, ...]:
-        stages = self.inner.list_format_stages()
-        return tuple(FormatStage(end, self.model_copy(update={"inner": inner})) for end, inner in stages)
-
-    def after_format_stages(self) -> Self:
-        return self.model_copy(update={"inner": self.inner.after_format_stages()})
-
-    def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
-        return self.model_copy(update={"array_sizes": tuple(map(prod, array_shapes))})
-
-    def fit_to_range(self, start: int, stop: int) -> Self:
-        return self.model_copy(update={"entry_range": (start, stop)})
-
-    def find_model_conflict(
-        self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool
-    ) -> KeyConflict | None:
-        if has_declared_payload:
-            why = f"{self.kind} depends on the sizes of all arrays, which workload.payload does not declare"
-            remedy = f"use its inner compressor {self.inner.kind} without {self.kind}, or remove workload.payload"
-            return KeyConflict((), f"{why}; {remedy}")
-        largest = max(map(prod, array_shapes), default=self.min_entries)
-        if largest < self.min_entries:
-            why = f"every array of this model has fewer than min_entries ({self.min_entries:,}) entries"
-            return KeyConflict(("min_entries",), f"{why}, so nothing would be compressed; use at most {largest:,}")
-        return None
-
-    @property
-    def density(self) -> float | None:
-        return self.inner.density
-
-    def with_density(self, density: float) -> Self:
-        return self.model_copy(update={"inner": self.inner.with_density(density)})
 
     def init_state(self, entry_count: int, seed: CompressorSeed) -> LargeArraysState | None:
         split = self._split(entry_count)
         state = LargeArraysState(
             self.inner.init_state(split.large_entry_count, seed),
-            self._of_small_arrays.init_state(split.small_entry_count, seed),
+            self._small_arrays_compressor.init_state(split.small_entry_count, seed),
         )
         return None if state == (None, None) else state
 
@@ -161,7 +92,7 @@ class LargeArraysOnly(Compressor):
         arrays: list[Array] = []
         if split.small:
             entries = gather_entries(vector, split.small)
-            payload, small = self._of_small_arrays.compress(entries, states.small)
+            payload, small = self._small_arrays_compressor.compress(entries, states.small)
             arrays, states = [*payload.arrays], states._replace(small=small)
         if split.large:
             payload, large = self.inner.compress(gather_entries(vector, split.large), states.large)
@@ -187,10 +118,29 @@ class LargeArraysOnly(Compressor):
         large = self.inner.payload_dtypes_and_sizes(split.large_entry_count, dtype) if split.large else ()
         return (*small, *large)
 
+    def fit_to_model(self, array_shapes: Sequence[ArrayShape]) -> Self:
+        return self.model_copy(update={"array_sizes": tuple(map(prod, array_shapes))})
+
+    def fit_to_range(self, start: int, stop: int) -> Self:
+        return self.model_copy(update={"entry_range": (start, stop)})
+
+    def find_model_conflicts(
+        self, array_shapes: Sequence[ArrayShape], *, has_declared_payload: bool
+    ) -> Iterator[KeyConflict]:
+        if has_declared_payload:
+            why = f"{self.kind} depends on the sizes of all arrays, which workload.payload does not declare"
+            remedy = f"use its inner compressor {self.inner.kind} without {self.kind}, or remove workload.payload"
+            yield KeyConflict((), f"{why}; {remedy}")
+            return
+        largest = max(map(prod, array_shapes), default=self.min_entries)
+        if largest < self.min_entries:
+            why = f"every array of this model has fewer than min_entries ({self.min_entries:,}) entries"
+            yield KeyConflict(("min_entries",), f"{why}, so nothing would be compressed; use at most {largest:,}")
+
     @property
-    def _of_small_arrays(self) -> Compressor:
-        """Compressor that sends entries without an error."""
-        return self.inner.lossless_variant() or IdentityCompressor()
+    def _small_arrays_compressor(self) -> Compressor:
+        """Compressor of the small arrays, which sends entries without an error."""
+        return self.inner.lossless_variant() if isinstance(self.inner, MomentumCompressor) else IdentityCompressor()
 
     def _split(self, entry_count: int) -> ArraySplit:
         """Return which entries of a vector belong to large and to small arrays.

@@ -1,0 +1,1 @@
+"""Floating-point numbers with fewer bits: `fp16`, `bf16`, `fp4`."""

@@ -1,0 +1,1 @@
+"""Few levels per entry, with a scale for many entries: `int8`, `qsgd`, `terngrad`, `one_bit`, `sign`."""

@@ -1,0 +1,1 @@
+"""Few entries of each vector: `top_k`, `random_k`, `dgc`."""

@@ -1,0 +1,1 @@
+"""Compressors that contain another compressor: `error_feedback`, `large_arrays_only`."""
