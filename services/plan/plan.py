@@ -63,7 +63,7 @@ class PostSwitchPhasePlan(FrozenRecord):
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
-    is_synchronous: bool  # whether all replicas hold the same bits after every step
+    is_synchronous: bool  # as in `Plan`
     worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
     model_transfer_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
@@ -119,7 +119,9 @@ class Plan(FrozenRecord, ABC):
     delay_mechanism: Literal["kernel", "transport"] = "kernel"  # what delays messages under engine `docker`
     hash_every_step: bool = False  # whether replicas are compared after every step, which costs time, or every epoch
 
-    is_synchronous: bool = True  # whether all replicas hold the same bits after every step
+    # Whether all workers do the same number of steps, and evaluate common parameters after the same step.
+    is_synchronous: bool = True
+    is_gossip: bool = False  # whether workers exchange vectors only with neighbours, so that no step is a barrier
     exchange_period: int = 1  # steps from one exchange to the next
     exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets

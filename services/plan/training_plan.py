@@ -226,6 +226,7 @@ def _first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, co
         "shard_owners": algorithm.shard_owners(cost_model.workers, cost_model.servers) if algorithm else (),
         "schedule": first.collective_schedule(workers),
         "is_synchronous": traits.is_synchronous,
+        "is_gossip": traits.is_gossip,
         "exchange_period": traits.exchange_period,
         "exchanges_per_period": traits.exchanges_per_period,
         "sums_per_exchange": traits.sums_per_exchange,
@@ -403,8 +404,11 @@ def _sent_bytes_per_step(
 
 def _evaluation_bytes_by_worker(phase: SinglePhaseStrategy, cost_model: CostModel) -> dict[str, float]:
     """Return the payload bytes that each worker sends before an evaluation; empty if the strategy exchanges nothing."""
-    sent = phase.sent_bytes_per_evaluation(len(cost_model.workers), cost_model.entries, cost_model.dtype)
-    return _sent_bytes_by_node(sent, 0, cost_model.payload_scale) if any(sent.workers) else {}
+    evaluation_sum = phase.describe_worker_exchange().evaluation_sum
+    if evaluation_sum is None:
+        return {}
+    sent = evaluation_sum.sent_bytes_by_rank(len(cost_model.workers), cost_model.entries, cost_model.dtype)
+    return _sent_bytes_by_node(BytesPerStep(sent), 0, cost_model.payload_scale) if any(sent) else {}
 
 
 def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: PostSwitchPhasePlan | None) -> float:

@@ -33,26 +33,13 @@ from services.strategies.easgd import Easgd
 from services.strategies.gossip import DPsgd, NoLoCo
 from services.strategies.local_sgd import LocalSgd
 from services.strategies.parameter_server import ParameterServer
+from services.strategies.single_phase import AnySinglePhaseStrategy
 from services.strategies.single_worker import SingleWorker
 from services.strategies.switching.post_local_sgd import PostLocalSgd
 from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
-TrainingStrategy: TypeAlias = (
-    SingleWorker
-    | AllReduce
-    | LocalSgd
-    | DiLoCo
-    | DPsgd
-    | NoLoCo
-    | PartialAllReduce
-    | AdPsgd
-    | ParameterServer
-    | Easgd
-    | StrategySwitch
-    | SyncSwitch
-    | PostLocalSgd
-)
+TrainingStrategy: TypeAlias = AnySinglePhaseStrategy | StrategySwitch | SyncSwitch | PostLocalSgd
 # A plan never has the strategy `auto`, but the one that it chooses.
 AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy | AutoStrategy, Field(discriminator="kind")]
 

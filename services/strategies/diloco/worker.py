@@ -183,7 +183,7 @@ class DiLoCoWorker(WorkerAlgorithm):
             return common
         return own + own.dtype.type(self.merge_weight) * (common - own)
 
-    async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:  # noqa: ARG002
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:  # noqa: ARG002
         """Wait for an exchange that still runs where training stops before the end of its budget.
 
         All workers stop after the same step, and wait for the same exchange. Its result is not used.
@@ -191,6 +191,7 @@ class DiLoCoWorker(WorkerAlgorithm):
         state: DiLoCoState = step_result.state
         if state.running:
             await state.running.task
+        return step_result.params
 
 
 async def _run_after(clock: Clock, delay_s: float, exchange: Callable[[], Awaitable[SummedVectors]]) -> SummedVectors:

@@ -217,7 +217,7 @@ def _explain_unequal_shards(phase_before: SwitchablePhase, worker_count: int) ->
 
     Return None if the shards can't contain different updates.
     """
-    if not isinstance(phase_before, ParameterServer) or phase_before.describe_worker_exchange().is_synchronous:
+    if not isinstance(phase_before, ParameterServer) or phase_before.describe_worker_exchange().has_equal_replicas:
         return None
     algorithm = phase_before.server_algorithm()
     drops = not (
