@@ -7,13 +7,20 @@ from typing import TypeAlias
 
 from services.strategies.all_reduce import AllReduce
 from services.strategies.async_averaging import AdPsgd, PartialAllReduce
-from services.strategies.diloco import DiLoCo
-from services.strategies.easgd import Easgd
 from services.strategies.gossip import DPsgd, NoLoCo
-from services.strategies.local_sgd import LocalSgd
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.local_training import DiLoCo, LocalSgd
+from services.strategies.server_based import Easgd, ParameterServer
 from services.strategies.single_worker import SingleWorker
 
 AnySinglePhaseStrategy: TypeAlias = (
-    SingleWorker | AllReduce | LocalSgd | DiLoCo | DPsgd | NoLoCo | PartialAllReduce | AdPsgd | ParameterServer | Easgd
+    SingleWorker  # the baseline of every speedup
+    | AllReduce
+    | LocalSgd
+    | DiLoCo
+    | DPsgd
+    | NoLoCo
+    | PartialAllReduce
+    | AdPsgd
+    | ParameterServer
+    | Easgd
 )

@@ -13,10 +13,9 @@ from services.compressors import AnyCompressor, ErrorFeedback, Fp16, IdentityCom
 from services.schema.component import ScenarioComponent
 from services.strategies.all_reduce import AllReduce
 from services.strategies.auto.quality import QualityGuard
-from services.strategies.diloco import DiLoCo
-from services.strategies.local_sgd import LocalSgd
+from services.strategies.local_training import DiLoCo, LocalSgd
 from services.strategies.overlap import AnyOverlap, BucketOverlap, NoOverlap
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.server_based import ParameterServer
 from services.strategies.single_phase import AnySinglePhaseStrategy
 from services.strategies.vector_sums import PowerSgd
 

@@ -31,7 +31,12 @@ from services.strategies.gossip.evaluation_mean import EvaluationMean
 from services.strategies.gossip.mixing import MixingRound, mix_vectors, pair_round, plan_mixing_transfers
 from services.strategies.gossip.neighbour_exchange import count_sent_bytes, exchange_with_neighbours
 from services.strategies.gossip.prediction import GossipTimeline, format_exchange_seconds
-from services.strategies.periodic_exchange import NO_SAMPLES, SampleCounts, find_period_conflicts, is_last_step
+from services.strategies.local_training.periodic_exchange import (
+    NO_SAMPLES,
+    SampleCounts,
+    find_period_conflicts,
+    is_last_step,
+)
 from services.strategies.random_partners import draw_pairs
 
 

@@ -20,9 +20,8 @@ from services.strategies.all_reduce import AllReduce
 from services.strategies.balance_conflicts import find_switch_balance_conflicts
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
-from services.strategies.diloco import DiLoCo
-from services.strategies.local_sgd import LocalSgd
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.local_training import DiLoCo, LocalSgd
+from services.strategies.server_based import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
 from services.strategies.switching.switch import OptimiserStatePolicy, TrainingPhaseSwitch
 

@@ -14,8 +14,8 @@ from services.runtime.clock import Clock
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.strategies.base import Gradient, StepResult, WorkerAlgorithm
-from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.periodic_exchange import (
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
+from services.strategies.local_training.periodic_exchange import (
     NO_SAMPLES,
     SampleCounts,
     SummedVectors,

@@ -43,8 +43,8 @@ from services.strategies.compressor_fit import (
     fit_compressors,
 )
 from services.strategies.cost_model import CostModel
-from services.strategies.push_pull import PushPullWorker, PushState
-from services.strategies.server_based import ServerBasedStrategy
+from services.strategies.server_based.base import ServerBasedStrategy
+from services.strategies.server_based.push_pull import PushPullWorker, PushState
 
 
 class ParameterServer(ServerBasedStrategy):

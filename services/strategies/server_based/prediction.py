@@ -29,7 +29,6 @@ from services.compressors import Compressor
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
-from services.strategies import saturation
 from services.strategies.cost_model import (
     EARLY_EXCHANGE_REASON,
     MAX_NEGLECTED_SHARE,
@@ -38,6 +37,7 @@ from services.strategies.cost_model import (
     LinkId,
     StepTimePrediction,
 )
+from services.strategies.server_based import saturation
 
 SYNCHRONOUS_FORMULA = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
 EARLY_PUSHES_TEXT = ", less the pushes of early workers"

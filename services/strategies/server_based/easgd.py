@@ -23,9 +23,9 @@ from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import ExchangePattern, Gradient, ScenarioSizes, StepResult, WorkerContext
 from services.strategies.base.training_quality import TrainingQuality, unguarded_quality
-from services.strategies.periodic_exchange import find_period_conflicts
-from services.strategies.push_pull import PushPullWorker, PushState
-from services.strategies.server_based import ServerBasedStrategy
+from services.strategies.local_training.periodic_exchange import find_period_conflicts
+from services.strategies.server_based.base import ServerBasedStrategy
+from services.strategies.server_based.push_pull import PushPullWorker, PushState
 
 DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 

@@ -28,9 +28,9 @@ from services.strategies.base import (
 )
 from services.strategies.base.training_quality import TrainingQuality, quality_of_sums
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.diloco.worker import DiLoCoWorker
-from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.periodic_exchange import find_compressor_conflicts, find_period_conflicts
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
+from services.strategies.local_training.diloco.worker import DiLoCoWorker
+from services.strategies.local_training.periodic_exchange import find_compressor_conflicts, find_period_conflicts
 
 DEFAULT_OUTER_OPTIMISER = Momentum(rate=0.7, momentum=0.9, nesterov=True)  # as in the paper of DiLoCo
 MAX_NEGLECTED_OVERLAP_SHARE = 0.5  # of the overlapping compute: a shorter exchange ends in time on unequal workers too

@@ -34,7 +34,7 @@ from services.strategies.base import (
 )
 from services.strategies.base.training_quality import TrainingQuality, quality_of_sums
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.periodic_exchange import (
+from services.strategies.local_training.periodic_exchange import (
     NO_SAMPLES,
     SampleCounts,
     find_compressor_conflicts,
