@@ -5,6 +5,7 @@ parameter_server   workers push gradients, and get parameters
 easgd              workers push parameters, and are coupled to a centre on the servers
 push_pull          exchange of a worker with all owners of shards
 prediction         closed form of the step time
+exchange_flows     messages of an exchange, and the time that they need
 saturation         step time of asynchronous workers that share links
 """
 
