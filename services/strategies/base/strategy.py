@@ -100,3 +100,14 @@ class SinglePhaseStrategy(Strategy, ExchangePlanning, NodeAlgorithms, ABC):
 
     def training_phases(self) -> PhasesAndSwitch:
         return PhasesAndSwitch(self)
+
+    def find_pre_switch_conflicts(self) -> Iterator[KeyConflict]:
+        """Yield the conflicts that forbid this strategy only as the first phase of a strategy switch."""
+        yield from ()
+
+    def find_post_switch_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        """Yield the conflicts that forbid this strategy as the second phase of a strategy switch.
+
+        By default, they are the conflicts of a whole run.
+        """
+        yield from self.find_scenario_conflicts(scenario_sizes)

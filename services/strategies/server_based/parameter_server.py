@@ -153,7 +153,6 @@ class ParameterServer(ServerBasedStrategy):
             yield KeyConflict(("compress_replies",), f"{why}; use a compressor without a residual, such as top_k")
 
     def find_pre_switch_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield the conflicts that forbid this strategy as the first phase of a strategy switch."""
         if self.describe_worker_exchange().has_equal_replicas and self.compress_replies != IDENTITY_COMPRESSOR:
             why = (
                 "with compressed replies, workers and servers have different parameters, which a switch does not allow"
