@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pandas as pd
 from pydantic import TypeAdapter
-from services.strategies.base.partner_byte_bounds import ByteRange
 
 from analysis.metrics.collectives import FIRST_STEADY_STEP
 from analysis.reading.plan_view import PlannedFormatStage
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 from services.strategies import AnyStrategy, Strategy
+from services.strategies.base.partner_byte_bounds import ByteRange
 from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
 
 

@@ -181,7 +181,7 @@ def test_quality_of_candidates(candidate: AnyCandidate, quality: SumQuality) -> 
 
 
 def test_a_strategy_that_states_no_quality_is_permitted_by_no_guard() -> None:
-    """A new strategy must not be chosen before somebody has thought about its quality."""
+    """A new strategy must not be chosen before its author has stated a quality."""
 
     class NewStrategy(LocalSgd):
         describe_quality = SinglePhaseStrategy.describe_quality
