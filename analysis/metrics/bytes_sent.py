@@ -14,8 +14,8 @@ from analysis.reading.plan_view import PlannedFormatStage
 from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 from services.strategies import AnyStrategy, Strategy
-from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.partner_byte_bounds import ByteRange
+from services.strategies.base.partner_byte_bounds import ByteRange
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:

@@ -143,7 +143,8 @@ class TrialPlan(PlanJsonSection):
     precision: str = "fp32"  # number format of parameters, and of gradients before compression
     shards: tuple[tuple[int, int], ...] = ()  # ranges of the parameter vector, by shard
     shard_owners: tuple[str, ...] = ("server-0",)  # node names by shard; may include workers
-    is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
+    is_synchronous: bool | None = None  # all workers do the same number of steps; None: derived from the strategy
+    is_gossip: bool = False  # workers exchange vectors only with neighbours, so that no step is a barrier
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets
     chooses_partners: bool = False  # workers exchange with workers that are chosen during the run
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
@@ -203,18 +204,13 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def sync_or_async(self) -> Literal["synchronous", "asynchronous"]:
-        """Return "synchronous" if all replicas have equal parameters after every step, otherwise "asynchronous".
+        """Return "synchronous" if all workers do the same number of steps, otherwise "asynchronous".
 
         A strategy that switches has the synchrony of its first strategy.
         """
         if self.is_synchronous is not None:
             return "synchronous" if self.is_synchronous else "asynchronous"
         return "synchronous" if self.synchronisation_policy_kind == "bsp" else "asynchronous"
-
-    @property
-    def is_gossip(self) -> bool:
-        """Whether workers exchange only with neighbours, so that an evaluation needs an exchange over all workers."""
-        return bool(self.evaluation_bytes)
 
     @property
     def synchronisation_policy_kind(self) -> str:

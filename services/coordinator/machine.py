@@ -42,7 +42,7 @@ class RunStateMachine:
     node_names: frozenset[str]
     worker_names: tuple[str, ...]  # by rank; rank 0 is the evaluation worker
     evaluation_points: int  # of the whole budget
-    is_synchronous: bool
+    is_synchronous: bool  # whether all workers do the same number of steps
     target: QualityTarget | None  # training stops when it is reached; None: at the end of the budget
     plan_sha256: str
     strategy_switch: StrategySwitchStateMachine | None = None  # None: the strategy has one training phase

@@ -164,13 +164,13 @@ class StrategySwitchStateMachine:
         Compared are the copies of the workers, or the versions of the servers.
         """
         workers, servers = self._select_worker_reports(node_reports), self._select_server_reports(node_reports)
-        is_synchronous = self.switch.first.describe_worker_exchange().is_synchronous
+        has_equal_replicas = self.switch.first.describe_worker_exchange().has_equal_replicas
         models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
-        if is_synchronous and len(models) > 1:
+        if has_equal_replicas and len(models) > 1:
             yield "replicas differ: " + ", ".join(f"{state.node_name} at step {state.next_step}" for state in workers)
         if self._do_servers_own_model and len({(state.version, state.samples) for state in servers}) > 1:
             yield "servers differ: " + ", ".join(f"{state.node_name} at version {state.version}" for state in servers)
-        have_workers_params = self._do_servers_own_model and is_synchronous
+        have_workers_params = self._do_servers_own_model and has_equal_replicas
         if have_workers_params and workers[0].params_digests != self._model_digests(self._reports["stopped"])[0]:
             yield "workers and servers have different parameters"
 

@@ -18,8 +18,8 @@ from services.learning.data_order import DataOrder
 from services.plan.node_plan import NodePlan
 from services.scenario.run_settings import EngineName, TransportName
 from services.schema.arrays import HostArray
-from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import CostModel
+from services.strategies.cost_model.compute_times import ComputeTimes
 
 MAX_DRAWN_STEPS = 2000  # of a training phase: the mean of more steps is hardly different, and drawing them takes time
 DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}

@@ -75,7 +75,9 @@ class Plan(FrozenRecord, ABC):
     delay_mechanism: Literal["kernel", "transport"] = "kernel"  # what delays messages under engine `docker`
     hash_every_step: bool = False  # whether replicas are compared after every step, which costs time, or every epoch
 
-    is_synchronous: bool = True  # whether all replicas hold the same bits after every step
+    # Whether all workers do the same number of steps, and evaluate common parameters after the same step.
+    is_synchronous: bool = True
+    is_gossip: bool = False  # whether workers exchange vectors only with neighbours, so that no step is a barrier
     exchange_period: int = 1  # steps from one exchange to the next
     exchanges_per_period: int = 1  # more where the steps from one exchange to the next differ within a period
     sums_per_exchange: int = 1  # collectives, one after another, of an exchange without buckets

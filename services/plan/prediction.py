@@ -9,10 +9,10 @@ from services.cluster.network import Network
 from services.plan.node_plan import NodePlan
 from services.scenario.scenario import Scenario
 from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
-from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import MAX_NEGLECTED_SHARE, CostModel, StepTimePrediction
-from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.server_based_prediction import ServerStepTimeModel
+from services.strategies.cost_model.compute_times import ComputeTimes
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
+from services.strategies.server_based.prediction import ServerStepTimeModel
 from services.strategies.speed_exchange import add_speed_exchange_time
 
 MIN_ASYNCHRONOUS_EXCHANGES = 50  # per worker: at the end of a run, some workers are idle for up to one exchange

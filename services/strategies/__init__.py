@@ -1,12 +1,19 @@
 """Strategies: algorithms by which workers combine their gradients or parameters.
 
-`base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce`,
-`LocalSgd` and `DiLoCo` have no servers; workers of the last two exchange every few steps (`periodic_exchange`).
-`DPsgd` and `NoLoCo` (`gossip`) exchange with a few other workers instead of all.
-`async_averaging` has the strategies whose workers average their parameters without waiting for all other workers.
-`ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their workers use `push_pull`.
-`switching` has the strategies with two training phases. `CommandStrategy` is for training commands of the user.
-`auto` has the strategy that a plan chooses among candidates.
+base              contracts of strategies and of worker algorithms
+all_reduce        workers sum their gradients in every step
+local_training    workers train alone for several steps, and then exchange with all others
+gossip            workers exchange with a few others, all at the same step
+async_averaging   workers average their parameters without waiting for all others
+server_based      workers exchange with servers
+switching         strategies with two training phases
+auto              the plan chooses a strategy among candidates
+cost_model        cost model of a cluster, from which the closed forms predict the step time
+vector_sums       ways in which workers sum one vector each
+overlap           exchange of a gradient during the backward pass
+single_phase      registry of the strategies with one training phase
+
+`SingleWorker` is the baseline without an exchange, `CommandStrategy` is for training commands of the user.
 `AnyStrategy` is the registry: the kinds that a scenario may name.
 """
 
@@ -28,31 +35,16 @@ from services.strategies.base import (
     WorkerContext,
 )
 from services.strategies.command import CommandStrategy
-from services.strategies.diloco import DiLoCo
-from services.strategies.easgd import Easgd
 from services.strategies.gossip import DPsgd, NoLoCo
-from services.strategies.local_sgd import LocalSgd
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.local_training import DiLoCo, LocalSgd
+from services.strategies.server_based import Easgd, ParameterServer
+from services.strategies.single_phase import AnySinglePhaseStrategy
 from services.strategies.single_worker import SingleWorker
 from services.strategies.switching.post_local_sgd import PostLocalSgd
 from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 
-TrainingStrategy: TypeAlias = (
-    SingleWorker
-    | AllReduce
-    | LocalSgd
-    | DiLoCo
-    | DPsgd
-    | NoLoCo
-    | PartialAllReduce
-    | AdPsgd
-    | ParameterServer
-    | Easgd
-    | StrategySwitch
-    | SyncSwitch
-    | PostLocalSgd
-)
+TrainingStrategy: TypeAlias = AnySinglePhaseStrategy | StrategySwitch | SyncSwitch | PostLocalSgd
 # A plan never has the strategy `auto`, but the one that it chooses.
 AnyStrategy: TypeAlias = Annotated[TrainingStrategy | CommandStrategy | AutoStrategy, Field(discriminator="kind")]
 

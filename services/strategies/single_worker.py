@@ -19,6 +19,7 @@ from services.strategies.base import (
     WorkerContext,
     WorkerState,
 )
+from services.strategies.base.training_quality import EXACT_QUALITY, TrainingQuality
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
 
@@ -34,6 +35,9 @@ class SingleWorker(SinglePhaseStrategy):
                 "cluster.workers: 1, or remove this strategy"
             )
             yield KeyConflict((), message)
+
+    def describe_quality(self) -> TrainingQuality:
+        return EXACT_QUALITY
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))

@@ -13,7 +13,7 @@ from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalNodeReport, StopOrSwitchDecision
 from services.runtime.pacing import is_phase_deadline_missed
 from services.runtime.run_log import RunLog, StepTimer
-from services.schema.arrays import without_divergence_warnings
+from services.schema.arrays import Vector, without_divergence_warnings
 from services.strategies import StepResult, WorkerAlgorithm, WorkerContext
 from services.worker.batch_balancer import BatchBalancer
 from services.worker.counters import LossAndStepCounters
@@ -69,29 +69,26 @@ class WorkerRuntime:
                 if decision.must_switch_strategy:
                     step, result = await self._switch_strategy(step, result)
         step_log.flush()
-        await self._leave_training_phase(step, result)
-        self.final_report = self._make_final_report(step, result)
+        final_params = await self._leave_training_phase(step, result)
+        self.final_report = self._make_final_report(step, final_params, result.samples)
         for task in (stop_task, switch_task):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
-    def _make_final_report(self, step_count: int, last_step_result: StepResult) -> FinalNodeReport:
+    def _make_final_report(self, step_count: int, final_params: Vector, sample_count: int) -> FinalNodeReport:
         """Return the final state of this worker: with its parameters if the result of the run is the workers' mean."""
         if not self.plan.is_result_on_workers:
             return FinalNodeReport()
-        params = self.algorithm_context.device.to_host(self.current_algorithm.final_params(last_step_result))
-        return FinalNodeReport(params.tobytes(), step_count, last_step_result.samples)
+        params = self.algorithm_context.device.to_host(final_params)
+        return FinalNodeReport(params.tobytes(), step_count, sample_count)
 
-    async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
-        """Finish the gradient exchanges of this worker.
-
-        Announce the leaving of this worker to nodes that wait for its messages.
-        """
-        if self.phase.worker_computes_gradients:
-            with without_divergence_warnings():
-                await self.current_algorithm.exchange_unsent_result(next_step, step_result, self._make_step_timer())
-            await self.current_algorithm.announce_leaving(next_step)
+    async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> Vector:
+        """Finish the exchanges of this worker, and return its parameters afterwards."""
+        if not self.phase.worker_computes_gradients:
+            return step_result.params
+        with without_divergence_warnings():
+            return await self.current_algorithm.leave(next_step, step_result, self._make_step_timer())
 
     @property
     def current_algorithm(self) -> WorkerAlgorithm:

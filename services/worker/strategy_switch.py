@@ -101,13 +101,13 @@ class WorkerStrategySwitch:
     def _make_stage_report(self, report_stage: ReportStage, snapshot: ModelSnapshot) -> SwitchStageReport:
         """Return this worker's report at one stage of a strategy switch.
 
-        The report contains the digests of the worker's model. An asynchronous worker reports no parameters before it
-        has loaded those of the servers: its own differ from those of all other nodes.
+        The report contains the digests of the worker's model. A worker whose replica differs from those of other
+        workers reports no parameters before it has loaded those of the servers.
         """
         ranges, state = self._compute_shard_ranges(snapshot), snapshot.optimiser_state
         slots = () if state is None else compute_shard_digests(ranges, state.slots, state.update_count)
-        has_own_params = report_stage == "stopped" and not self.switch.first.describe_worker_exchange().is_synchronous
-        params = () if has_own_params else compute_shard_digests(ranges, [snapshot.params])
+        has_common_params = report_stage != "stopped" or self.switch.first.describe_worker_exchange().has_equal_replicas
+        params = compute_shard_digests(ranges, [snapshot.params]) if has_common_params else ()
         updates = state.update_count if state else 0
         return SwitchStageReport(
             self.node_name, report_stage, updates=updates, params_digests=params, state_digests=slots

@@ -15,7 +15,7 @@ class WorkerTrainingPhase:
     """
 
     algorithm: WorkerAlgorithm
-    is_synchronous: bool  # whether all replicas hold the same bits after every step
+    is_synchronous: bool  # whether all workers do the same number of steps
     batch_shares: BatchShares  # of a whole batch by rank, or equal weights; 0 for a worker that only serves
     first_step: int = 0
     samples_at_start: int = 0  # used for the parameters before this phase

@@ -301,6 +301,7 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
     assert trial.stop["reason"] == "budget used"
     assert budget <= used <= budget + (0 if is_synchronous else plan.batch)
     assert sum(row["samples"] for rows in steps_by_worker.values() for row in rows) == used
+    assert len({len(rows) for rows in steps_by_worker.values()}) == 1 or not is_synchronous
     assert len(trial.events(COORDINATOR, "switch_committed")) == (phases.switch is not None)
     assert (
         trial.loss == pytest.approx(serial.loss, rel=1e-9)
@@ -313,6 +314,21 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
         steps_per_worker = sum(map(len, steps_by_worker.values())) / len(steps_by_worker)  # a server replies to all
         evaluation_bytes = sum(plan.evaluation_bytes.values()) * len(trial.events(COORDINATOR, "eval_metrics"))
         assert sent == pytest.approx(sum(plan.bytes_per_step.values()) * steps_per_worker + evaluation_bytes)
+
+
+@every_strategy
+def test_replicas_are_equal_after_every_step_if_the_strategy_declares_it(strategy: Strategy) -> None:
+    """A strategy switch trusts the declaration, and would report equal replicas as broken or move a wrong model."""
+    phases = strategy.training_phases()
+    if phases.switch or not phases.first.describe_worker_exchange().has_equal_replicas:
+        pytest.skip("the replicas of this strategy may differ")
+
+    trial = SimulatedTrial.of(strategy, 5, allowed_workers(strategy, 4), 8, hash_every_step=True)
+
+    digests: dict[int, set[str]] = {}
+    for event in (event for name in trial.workers for event in trial.events(name, "node_hash")):
+        digests.setdefault(event["metadata"]["step"], set()).add(event["value"])
+    assert {step: len(values) for step, values in digests.items()} == dict.fromkeys(range(1, 6), 1)
 
 
 @every_strategy

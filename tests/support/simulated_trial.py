@@ -23,7 +23,9 @@ class SimulatedTrial:
     lines: dict[str, list[str]] = dataclasses.field(default_factory=lambda: defaultdict(list))  # by node
 
     @classmethod
-    def of(cls, strategy: Strategy, steps: int, workers: int, batch: int, **workload: Any) -> "SimulatedTrial":
+    def of(
+        cls, strategy: Strategy, steps: int, workers: int, batch: int, *, hash_every_step: bool = False, **workload: Any
+    ) -> "SimulatedTrial":
         """Simulate a trial of one epoch; a switch happens at half of the steps, whatever the losses.
 
         Keys of the workload replace those of the small regression that the trial trains by default.
@@ -31,7 +33,8 @@ class SimulatedTrial:
         half = {"fraction": 0.5} if isinstance(strategy, SyncSwitch) else {"when": AtStepRule(fraction=0.5)}
         chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
         (trial,) = Scenario.decode(make_document(chosen, steps, workers, batch, workload)).trials()
-        simulated = cls(make_plan(trial, "simulated", "simulated", DummyAddresses()))
+        plan = make_plan(trial, "simulated", "simulated", DummyAddresses())
+        simulated = cls(plan.model_copy(update={"hash_every_step": hash_every_step}))
         simulate_trial(simulated.plan, lambda node: simulated.lines[node].append)
         return simulated
 

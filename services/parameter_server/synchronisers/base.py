@@ -38,7 +38,7 @@ class StragglerCriterion(FrozenRecord):
 class WorkerSyncRules:
     """Properties of a synchroniser that stay the same during a training run."""
 
-    # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
+    # Whether no worker may be a step ahead of the slowest: all workers do the same number of steps with equal replicas.
     is_synchronous: bool = False
     # Whether all gradients of an update come from the same parameters: a step is a round of all workers.
     runs_in_rounds: bool = False

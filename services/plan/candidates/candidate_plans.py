@@ -8,7 +8,7 @@ from services.plan.training.training_plan import TrainingPlan
 from services.scenario.conflicts.training_conflicts import explain_impossible_candidate
 from services.scenario.scenario import TrialSpec
 from services.strategies import AnyCandidate, AutoStrategy
-from services.strategies.auto import candidate_quality, describe_candidate
+from services.strategies.auto import describe_candidate
 
 PlanTrial: TypeAlias = Callable[[TrialSpec], TrainingPlan]  # plans a trial whose strategy is not `auto`
 
@@ -43,7 +43,7 @@ def _make_record(
     return CandidateRecord(
         name=describe_candidate(candidate),
         strategy=candidate,
-        quality=candidate_quality(candidate),
+        quality=candidate.describe_quality().level,
         impossible_reason=impossible_reason,
         predicted_step_s=plan.predicted_s / plan.steps if plan else None,
         warm_up_step_s=warm_up_s / plan.steps if plan else 0.0,
@@ -71,7 +71,7 @@ def make_probe_plan(candidate_plan: TrainingPlan, probe_name: str, step_count: i
     return candidate_plan.model_copy(
         update={
             "trial": probe_name,
-            "strategy": candidate_plan.strategy.after_format_stages(),
+            "strategy": candidate_plan.strategy.training_phases().first.after_format_stages(),
             "format_stages": (),
             "epochs": epochs,
             "train_samples": samples,

@@ -37,7 +37,7 @@ class PostSwitchPhasePlan(FrozenRecord):
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
-    is_synchronous: bool  # whether all replicas hold the same bits after every step
+    is_synchronous: bool  # as in `Plan`
     worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
     model_transfer_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state

@@ -16,8 +16,11 @@ def sent_bytes_per_step(
 
 def evaluation_bytes_by_worker(phase: SinglePhaseStrategy, cost_model: CostModel) -> dict[str, float]:
     """Return the payload bytes that each worker sends before an evaluation; empty if the strategy exchanges nothing."""
-    sent = phase.sent_bytes_per_evaluation(len(cost_model.workers), cost_model.entries, cost_model.dtype)
-    return sent_bytes_by_node(sent, 0, cost_model.payload_scale) if any(sent.workers) else {}
+    evaluation_sum = phase.describe_worker_exchange().evaluation_sum
+    if evaluation_sum is None:
+        return {}
+    sent = evaluation_sum.sent_bytes_by_rank(len(cost_model.workers), cost_model.entries, cost_model.dtype)
+    return sent_bytes_by_node(BytesPerStep(sent), 0, cost_model.payload_scale) if any(sent) else {}
 
 
 def reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep, payload_scale: float) -> dict[str, float]:

@@ -83,6 +83,7 @@ def first_phase_fields(strategy_phases: PhasesAndSwitch, workload: Workload, cos
         "shard_owners": algorithm.shard_owners(cost_model.workers, cost_model.servers) if algorithm else (),
         "schedule": first.collective_schedule(workers),
         "is_synchronous": traits.is_synchronous,
+        "is_gossip": traits.is_gossip,
         "exchange_period": traits.exchange_period,
         "exchanges_per_period": traits.exchanges_per_period,
         "sums_per_exchange": traits.sums_per_exchange,

@@ -22,6 +22,7 @@ from services.strategies.base import (
     StrategyFormatStage,
     WorkerContext,
 )
+from services.strategies.base.training_quality import TrainingQuality, quality_of_sums
 from services.strategies.compressor_fit import find_array_conflicts, fit_compressors
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.overlap import AnyOverlap, NoOverlap
@@ -150,6 +151,9 @@ class AllReduce(SinglePhaseStrategy):
             gradient_buckets=self.overlap.gradient_buckets,
             balance=self.balance,
         )
+
+    def describe_quality(self) -> TrainingQuality:
+        return quality_of_sums(self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.vector_sum.plan_transfers(worker_count)

@@ -23,8 +23,9 @@ from services.strategies.base import (
     WorkerAlgorithm,
     WorkerContext,
 )
+from services.strategies.base.partner_byte_bounds import ByteRange, PartnerByteBounds
+from services.strategies.base.training_quality import ASYNCHRONOUS_REASON, TrainingQuality, unguarded_quality
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.partner_byte_bounds import ByteRange, PartnerByteBounds
 
 
 class AdPsgd(SinglePhaseStrategy):
@@ -42,7 +43,12 @@ class AdPsgd(SinglePhaseStrategy):
     kind: Literal["ad_psgd"] = "ad_psgd"
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(is_synchronous=False, partner_byte_bounds=RandomPairByteBounds())
+        return ExchangePattern(
+            is_synchronous=False, has_equal_replicas=False, partner_byte_bounds=RandomPairByteBounds()
+        )
+
+    def describe_quality(self) -> TrainingQuality:
+        return unguarded_quality(self.kind, ASYNCHRONOUS_REASON)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         """Return the transfers of a step in which each active worker averages with a passive worker beside it.

@@ -79,15 +79,14 @@ class ActiveWorker(WorkerAlgorithm):
         counts = (*state.average_counts[:index], number + 1, *state.average_counts[index + 1 :])
         return mean_of_pair(params, context.device.to_device(received)), state._replace(average_counts=counts)
 
-    async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:  # noqa: ARG002 - nothing is unsent
-        """Inform all passive workers that this worker starts no more averages."""
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:  # noqa: ARG002 - nothing is unsent
+        """Inform all passive workers that this worker starts no more averages, and report that it has finished."""
         state: AdPsgdState = step_result.state
         for rank, number in zip(self._passive_ranks, state.average_counts, strict=True):
             leave = Message(MessageTag(number, MessageKind.LEAVE))
             await self.context.transport.send(self.context.workers[rank], leave)
-
-    async def announce_leaving(self, leave_step: int) -> None:
         await self.group_client.report_leaving(leave_step)
+        return step_result.params
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,8 @@ class PassiveWorker(WorkerAlgorithm):
         state = AdPsgdState(optimiser_state, count.samples, seen_averages=self.service.average_count)
         return StepResult(self.service.current_params, state, staleness, count.samples, count.pending_samples)
 
-    async def announce_leaving(self, leave_step: int) -> None:
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:  # noqa: ARG002 - averages have changed the parameters since
         """Report that this worker has finished, and respond to active workers until all of them have left."""
         await self.group_client.report_leaving(leave_step)
         await self.service.serve_until_active_workers_leave()
-
-    def final_params(self, step_result: StepResult) -> Vector:  # noqa: ARG002 - averages have changed them since
         return self.service.current_params

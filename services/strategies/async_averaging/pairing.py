@@ -1,6 +1,6 @@
 """Pairs of an active and a passive worker that average their parameters, in AD-PSGD."""
 
-import numpy as np
+from services.strategies.random_partners import draw_partner
 
 
 def list_active_ranks(worker_count: int) -> range:
@@ -16,8 +16,6 @@ def list_passive_ranks(worker_count: int) -> range:
 def choose_passive_rank(seed: int, active_rank: int, step: int, worker_count: int) -> int:
     """Return the passive worker with which an active worker averages its parameters in a step.
 
-    The choice is random and uniform. It depends only on the arguments, so that the bytes of each worker follow from the
-    numbers of steps.
+    It is chosen at random. The bytes of each worker follow from the seed and the numbers of steps.
     """
-    passive_ranks = list_passive_ranks(worker_count)
-    return passive_ranks[int(np.random.default_rng([seed, active_rank, step]).integers(len(passive_ranks)))]
+    return draw_partner(seed, active_rank, step, list_passive_ranks(worker_count))

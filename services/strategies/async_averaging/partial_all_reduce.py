@@ -25,8 +25,9 @@ from services.strategies.base import (
     SinglePhaseStrategy,
     WorkerContext,
 )
+from services.strategies.base.partner_byte_bounds import ByteRange, PartnerByteBounds
+from services.strategies.base.training_quality import ASYNCHRONOUS_REASON, TrainingQuality, unguarded_quality
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.partner_byte_bounds import ByteRange, PartnerByteBounds
 from services.strategies.vector_sums.partial_sums import PartialSums
 
 GROUP_SUM = PartialSums(IDENTITY_COMPRESSOR, Ring())
@@ -72,7 +73,12 @@ class PartialAllReduce(SinglePhaseStrategy):
         return min(self.group_size, worker_count)
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(is_synchronous=False, partner_byte_bounds=GroupByteBounds(self.group_size))
+        return ExchangePattern(
+            is_synchronous=False, has_equal_replicas=False, partner_byte_bounds=GroupByteBounds(self.group_size)
+        )
+
+    def describe_quality(self) -> TrainingQuality:
+        return unguarded_quality(self.kind, ASYNCHRONOUS_REASON)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         """Return the transfers of a step in which each group consists of workers with neighbouring ranks.

@@ -71,8 +71,9 @@ class PartialAllReduceWorker(WorkerAlgorithm):
         )
         return context.device.to_device(mean)
 
-    async def announce_leaving(self, leave_step: int) -> None:
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:  # noqa: ARG002 - nothing is unsent
         await self.group_client.report_leaving(leave_step)
+        return step_result.params
 
 
 @cache

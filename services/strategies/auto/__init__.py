@@ -4,7 +4,7 @@
 """
 
 from services.strategies.auto.candidates import AnyCandidate, describe_candidate
-from services.strategies.auto.quality import QualityGuard, candidate_quality
+from services.strategies.auto.quality import QualityGuard
 from services.strategies.auto.strategy import AutoStrategy
 
-__all__ = ["AnyCandidate", "AutoStrategy", "QualityGuard", "candidate_quality", "describe_candidate"]
+__all__ = ["AnyCandidate", "AutoStrategy", "QualityGuard", "describe_candidate"]

@@ -12,14 +12,14 @@ from services.collectives.auto import SINGLE_LEVEL_CANDIDATES, TWO_LEVEL_CANDIDA
 from services.compressors import AnyCompressor, ErrorFeedback, Fp16, IdentityCompressor, Int8, OneBit, TopK
 from services.schema.component import ScenarioComponent
 from services.strategies.all_reduce import AllReduce
-from services.strategies.auto.quality import CandidateStrategy, QualityGuard
-from services.strategies.diloco import DiLoCo
-from services.strategies.local_sgd import LocalSgd
+from services.strategies.auto.quality import QualityGuard
+from services.strategies.local_training import DiLoCo, LocalSgd
 from services.strategies.overlap import AnyOverlap, BucketOverlap, NoOverlap
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.server_based import ParameterServer
+from services.strategies.single_phase import AnySinglePhaseStrategy
 from services.strategies.vector_sums import PowerSgd
 
-AnyCandidate: TypeAlias = Annotated[CandidateStrategy, Field(discriminator="kind")]
+AnyCandidate: TypeAlias = Annotated[AnySinglePhaseStrategy, Field(discriminator="kind")]
 
 COLLECTIVES = (*SINGLE_LEVEL_CANDIDATES, *TWO_LEVEL_CANDIDATES)
 OVERLAPS: tuple[AnyOverlap, ...] = (NoOverlap(), BucketOverlap(bucket_size="auto"))
@@ -35,7 +35,9 @@ STREAMED_OVERLAP_STEPS = 1
 STREAMED_MERGE_WEIGHT = 0.5
 
 
-def list_default_candidates(guard: QualityGuard, server_count: int, max_period: int) -> Iterator[CandidateStrategy]:
+def list_default_candidates(
+    guard: QualityGuard, server_count: int, max_period: int
+) -> Iterator[AllReduce | ParameterServer | LocalSgd | DiLoCo]:
     """Yield the default candidates that a quality guard permits, those of the best quality first.
 
     `dgc` is not among them: it adds momentum, which the workload may not declare, or equals `top_k` with feedback.

@@ -11,7 +11,7 @@ from services.strategies.all_reduce import AllReduce
 from services.strategies.auto.candidates import AnyCandidate, list_default_candidates
 from services.strategies.auto.quality import QualityGuard, explain_unpermitted
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.server_based import ParameterServer
 
 MAX_PROBES = 20
 MAX_PROBE_STEPS = 10_000

@@ -7,11 +7,11 @@ algorithms? A case study for decentralized parallel stochastic gradient descent"
 import asyncio
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field
 
-from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
+from services.collectives import TransferSchedule
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
@@ -20,20 +20,20 @@ from services.strategies.base import (
     BytesPerStep,
     Gradient,
     ScenarioSizes,
-    SinglePhaseStrategy,
     StepResult,
     WorkerAlgorithm,
     WorkerContext,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.gossip.evaluation_mean import COLLECTIVE_DESCRIPTION, EvaluationMean
+from services.strategies.gossip.base import GossipStrategy
+from services.strategies.gossip.evaluation_mean import EvaluationMean
 from services.strategies.gossip.mixing import MixingRound, list_target_ranks, mix_vectors, plan_mixing_transfers
 from services.strategies.gossip.neighbour_exchange import count_sent_bytes, exchange_with_neighbours
 from services.strategies.gossip.prediction import GossipTimeline, format_exchange_seconds
 from services.strategies.gossip.topologies import AnyGossipTopology, RingGossip
 
 
-class DPsgd(SinglePhaseStrategy):
+class DPsgd(GossipStrategy):
     """Decentralised parallel SGD: x_i ← Σ_j W_ij x_j - η g_i(x_i), with the doubly stochastic weights of a topology.
 
     Every worker keeps its own parameters and the state of its own optimiser, and there is no global barrier. The
@@ -50,22 +50,11 @@ class DPsgd(SinglePhaseStrategy):
         description="mix_first: workers exchange the parameters before the update, during the compute; update_first: "
         "they exchange updated parameters, after the compute",
     )
-    collective: AnyCollective = Field(default=Ring(), description=COLLECTIVE_DESCRIPTION)
-
-    @property
-    def _evaluation_mean(self) -> EvaluationMean:
-        return EvaluationMean(self.collective)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from self._evaluation_mean.all_reduce.find_scenario_conflicts(scenario_sizes)
+        yield from super().find_scenario_conflicts(scenario_sizes)
         if conflict := self.topology.find_conflict(scenario_sizes.workers):
             yield from prepend_parent_key("topology", [conflict])
-
-    def resolve_auto_collective(
-        self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
-    ) -> tuple[Self, dict[str, float]]:
-        collective = self._evaluation_mean.resolve_collective(network_and_model_sizes, cost_model)
-        return self.model_copy(update={"collective": collective}), {}
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         """Return the transfers of all rounds of mixing: the strategy has no collective, except before evaluations."""
@@ -73,9 +62,6 @@ class DPsgd(SinglePhaseStrategy):
 
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         return count_sent_bytes(self.topology.mixing_rounds(worker_count), parameter_count, dtype, steps_per_exchange=1)
-
-    def sent_bytes_per_evaluation(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        return self._evaluation_mean.sent_bytes(worker_count, parameter_count, dtype)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         rounds = self.topology.mixing_rounds(len(cost_model.workers))

@@ -12,11 +12,9 @@ from services.collectives.all_gather import RingAllGather
 from services.compressors import IdentityCompressor
 from services.schema.arrays import Vector
 from services.strategies.all_reduce import AllReduce, combine_all_reduce
-from services.strategies.base import BytesPerStep, WorkerContext
+from services.strategies.base import WorkerContext
 from services.strategies.cost_model import CostModel
 from services.strategies.vector_sums import Summand
-
-COLLECTIVE_DESCRIPTION = "algorithm that averages the parameters of all workers before an evaluation"
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,6 @@ class EvaluationMean:
         """Return the collective for this network and model, without `auto` and without missing fields."""
         resolved, _ = self.all_reduce.resolve_auto_collective(model_sizes, cost_model)
         return resolved.collective
-
-    def sent_bytes(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        """Return the payload bytes that each worker sends before one evaluation."""
-        return self.all_reduce.sent_bytes_per_step(worker_count, parameter_count, dtype)
 
     def predict_seconds(self, cost_model: CostModel) -> float:
         """Return the predicted seconds of the exchange before one evaluation."""

@@ -6,11 +6,11 @@ large models", arXiv:2506.10911, 2025.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
+from services.collectives import TransferSchedule
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
@@ -20,21 +20,27 @@ from services.strategies.base import (
     ExchangePattern,
     Gradient,
     ScenarioSizes,
-    SinglePhaseStrategy,
     StepResult,
     WorkerAlgorithm,
     WorkerContext,
 )
+from services.strategies.base.training_quality import TrainingQuality
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.gossip.evaluation_mean import COLLECTIVE_DESCRIPTION, EvaluationMean
+from services.strategies.gossip.base import GossipStrategy
+from services.strategies.gossip.evaluation_mean import EvaluationMean
 from services.strategies.gossip.mixing import MixingRound, mix_vectors, pair_round, plan_mixing_transfers
 from services.strategies.gossip.neighbour_exchange import count_sent_bytes, exchange_with_neighbours
-from services.strategies.gossip.pairing import draw_partners
 from services.strategies.gossip.prediction import GossipTimeline, format_exchange_seconds
-from services.strategies.periodic_exchange import NO_SAMPLES, SampleCounts, find_period_conflicts, is_last_step
+from services.strategies.local_training.periodic_exchange import (
+    NO_SAMPLES,
+    SampleCounts,
+    find_period_conflicts,
+    is_last_step,
+)
+from services.strategies.random_partners import draw_pairs
 
 
-class NoLoCo(SinglePhaseStrategy):
+class NoLoCo(GossipStrategy):
     """NoLoCo: local training, and an outer update with one random partner every `period` steps.
 
     With the slow parameters φ_i of worker i, their change Δ_i during the local steps, and means over the pair:
@@ -53,14 +59,9 @@ class NoLoCo(SinglePhaseStrategy):
     pull: float = Field(
         0.7, gt=0, le=1, description="strength with which partners pull their slow parameters to the mean of the pair"
     )
-    collective: AnyCollective = Field(default=Ring(), description=COLLECTIVE_DESCRIPTION)
-
-    @property
-    def _evaluation_mean(self) -> EvaluationMean:
-        return EvaluationMean(self.collective)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from self._evaluation_mean.all_reduce.find_scenario_conflicts(scenario_sizes)
+        yield from super().find_scenario_conflicts(scenario_sizes)
         yield from find_period_conflicts(self.period, scenario_sizes)
         if scenario_sizes.workers > 1 and scenario_sizes.workers % 2:
             message = (
@@ -69,14 +70,11 @@ class NoLoCo(SinglePhaseStrategy):
             )
             yield KeyConflict((), message)
 
-    def resolve_auto_collective(
-        self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
-    ) -> tuple[Self, dict[str, float]]:
-        collective = self._evaluation_mean.resolve_collective(network_and_model_sizes, cost_model)
-        return self.model_copy(update={"collective": collective}), {}
-
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(exchange_period=self.period)
+        return replace(super().describe_worker_exchange(), exchange_period=self.period)
+
+    def describe_quality(self) -> TrainingQuality:
+        return super().describe_quality().after_local_steps(self.period)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         """Return the transfers of one exchange, with pairs of neighbouring ranks instead of random ones."""
@@ -86,9 +84,6 @@ class NoLoCo(SinglePhaseStrategy):
         return count_sent_bytes(
             [_neighbour_pair_round(worker_count)], parameter_count, dtype, steps_per_exchange=self.period
         )
-
-    def sent_bytes_per_evaluation(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        return self._evaluation_mean.sent_bytes(worker_count, parameter_count, dtype)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         worker_count = len(cost_model.workers)
@@ -112,7 +107,7 @@ def _neighbour_pair_round(worker_count: int) -> MixingRound:
 
 
 def _draw_pair_round(seed: int, exchange_number: int, worker_count: int) -> MixingRound:
-    return pair_round(draw_partners(seed, exchange_number, worker_count))
+    return pair_round(draw_pairs(seed, exchange_number, worker_count))
 
 
 @dataclass(frozen=True)

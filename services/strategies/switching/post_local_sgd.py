@@ -16,7 +16,7 @@ from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce, combine_all_reduce
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
-from services.strategies.local_sgd import LocalSgd
+from services.strategies.local_training import LocalSgd
 from services.strategies.switching.rules import AnySwitchRule, AtStepRule
 from services.strategies.switching.switch import TrainingPhaseSwitch
 

@@ -20,9 +20,8 @@ from services.strategies.all_reduce import AllReduce
 from services.strategies.balance_conflicts import find_switch_balance_conflicts
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
-from services.strategies.diloco import DiLoCo
-from services.strategies.local_sgd import LocalSgd
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.local_training import DiLoCo, LocalSgd
+from services.strategies.server_based import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
 from services.strategies.switching.switch import OptimiserStatePolicy, TrainingPhaseSwitch
 
@@ -109,7 +108,7 @@ class StrategySwitch(Strategy):
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        if isinstance(self.before, LocalSgd | DiLoCo):
+        if self.before.server_algorithm() is None and not self.before.describe_worker_exchange().has_equal_replicas:
             kind = self.before.kind
             why = (
                 f"between two exchanges of {kind}, every worker has its own parameters, so no common model can be kept"
@@ -167,16 +166,10 @@ def find_phase_conflicts(
         yield KeyConflict((), message)
     elif lr_conflict_reason:
         yield KeyConflict((), lr_conflict_reason)
-    conflicts_after = (
-        phase_after.find_post_switch_conflicts
-        if isinstance(phase_after, ParameterServer)
-        else phase_after.find_scenario_conflicts
-    )
-    conflicts_before = phase_before.find_pre_switch_conflicts() if isinstance(phase_before, ParameterServer) else ()
     conflicts = [
         *prepend_parent_key("before", phase_before.find_scenario_conflicts(scenario_sizes)),
-        *prepend_parent_key("before", conflicts_before),
-        *prepend_parent_key("after", conflicts_after(scenario_sizes)),
+        *prepend_parent_key("before", phase_before.find_pre_switch_conflicts()),
+        *prepend_parent_key("after", phase_after.find_post_switch_conflicts(scenario_sizes)),
     ]
     yield from conflicts
     for key, phase in (("before", phase_before), ("after", phase_after)):
@@ -194,20 +187,19 @@ def _explain_shard_mismatch(
 
     A difference is not allowed. Return None if there is no difference.
     """
-    if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
+    before, after = phase_before.server_algorithm(), phase_after.server_algorithm()
+    if before is None or after is None:
         return None
-    if phase_before.servers != phase_after.servers:
+    if before.servers != after.servers:
         return (
-            f"before has {phase_before.servers} servers and after has {phase_after.servers}, but a switch can't change "
-            "the number; declare the same number in both"
+            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change the number; "
+            "declare the same number in both"
         )
-    parts = [
-        phase.placement.compute_shard_proportions(worker_count, phase.servers) for phase in (phase_before, phase_after)
-    ]
+    parts = [each.placement.compute_shard_proportions(worker_count, each.servers) for each in (before, after)]
     if parts[0] != parts[1]:
         return (
-            f"before has placement {phase_before.placement.kind} and after has {phase_after.placement.kind}, but a "
-            "switch can't move shards; use the same placement in both"
+            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a switch can't "
+            "move shards; use the same placement in both"
         )
     return None
 
@@ -217,11 +209,11 @@ def _explain_unequal_shards(phase_before: SwitchablePhase, worker_count: int) ->
 
     Return None if the shards can't contain different updates.
     """
-    if not isinstance(phase_before, ParameterServer) or phase_before.describe_worker_exchange().is_synchronous:
-        return None
     algorithm = phase_before.server_algorithm()
+    if algorithm is None or phase_before.describe_worker_exchange().has_equal_replicas:
+        return None
     drops = not (
-        phase_before.synchrony.accepts_staleness(maxsize) and phase_before.staleness.accepts_staleness(maxsize)
+        algorithm.synchroniser.accepts_staleness(maxsize) and algorithm.staleness_weighting.accepts_staleness(maxsize)
     )
     may_differ = drops or algorithm.gradients_per_update(worker_count) != 1
     if len(algorithm.shard_ranges(worker_count, parameter_count=1)) == 1 or not may_differ:
@@ -250,4 +242,5 @@ def _staleness_divides_lr(training_phase: SwitchablePhase) -> bool:
 
     n is the number of workers. The staleness weights are those of the given training phase.
     """
-    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_lr_by_worker_count
+    algorithm = training_phase.server_algorithm()
+    return algorithm is not None and algorithm.staleness_weighting.divides_lr_by_worker_count

@@ -87,7 +87,7 @@ class TrainingPhaseSwitch:
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
             return ModelTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.describe_worker_exchange().is_synchronous, carries and not to_servers
+        params, slots = not self.first.describe_worker_exchange().has_equal_replicas, carries and not to_servers
         if not from_servers or not (params or slots):
             return ModelTransfer("none")
         return ModelTransfer("workers", params, slots)

@@ -24,7 +24,7 @@ from services.schema.limits import MAX_SERVERS
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.compressor_fit import fit_compressors
 from services.strategies.cost_model import CostModel
-from services.strategies.parameter_server import ParameterServer
+from services.strategies.server_based import ParameterServer
 from services.strategies.switching.rules import AtStepRule
 from services.strategies.switching.strategy_switch import find_phase_conflicts
 from services.strategies.switching.switch import TrainingPhaseSwitch

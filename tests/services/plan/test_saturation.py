@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.strategies.cost_model import LinkId as Port
-from services.strategies.saturation import contended_step_s, seconds_to_serve_workers
+from services.strategies.server_based.saturation import contended_step_s, seconds_to_serve_workers
 
 seconds = st.floats(1e-3, 10)
 loads = st.lists(st.tuples(seconds, st.floats(0, 1)), min_size=1, max_size=12)  # own step time, share of it on the link

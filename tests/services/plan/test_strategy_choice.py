@@ -26,8 +26,21 @@ from services.parameter_server.synchronisers import Asp
 from services.plan import StrategyChoice, TrainingPlan, decode_plan, make_plan, make_probe_plan
 from services.plan.candidates.strategy_choice import CandidateRecord
 from services.scenario.scenario import Scenario
-from services.strategies import AllReduce, AnyCandidate, DiLoCo, LocalSgd, ParameterServer
-from services.strategies.auto import candidate_quality, describe_candidate
+from services.strategies import (
+    AdPsgd,
+    AllReduce,
+    AnyCandidate,
+    DiLoCo,
+    DPsgd,
+    Easgd,
+    LocalSgd,
+    NoLoCo,
+    ParameterServer,
+    PartialAllReduce,
+    SinglePhaseStrategy,
+    SingleWorker,
+)
+from services.strategies.auto import describe_candidate
 from services.strategies.auto.quality import explain_unpermitted
 from services.strategies.overlap import BucketOverlap
 from services.strategies.vector_sums import PowerSgd
@@ -109,7 +122,7 @@ def test_no_guard_is_exceeded(guard: str, rate: str) -> None:
 
     assert {RANK[candidate.quality] for candidate in choice.candidates} == {*range(RANK[guard] + 1)}
     for candidate in choice.candidates:
-        assert candidate_quality(candidate.strategy) == candidate.quality
+        assert candidate.strategy.describe_quality().level == candidate.quality
         assert candidate.exchange_period <= 8
 
 
@@ -155,12 +168,33 @@ def test_each_guard_adds_candidates_and_never_makes_the_predicted_step_longer() 
         (AllReduce(compress=Sign()), "unguarded"),
         (AllReduce(compress=TernGrad()), "unguarded"),
         (ParameterServer(synchrony=Asp()), "unguarded"),
+        (ParameterServer(compress=TopK(), compress_replies=Fp16()), "unguarded"),
+        (SingleWorker(), "exact"),
+        (DPsgd(), "unguarded"),
+        (NoLoCo(period=2), "unguarded"),
+        (PartialAllReduce(), "unguarded"),
+        (AdPsgd(), "unguarded"),
+        (Easgd(), "unguarded"),
     ],
     ids=repr,
 )
 def test_quality_of_candidates(candidate: AnyCandidate, quality: SumQuality) -> None:
     """What loses a part of each gradient permanently, or uses old gradients, is permitted by no guard."""
-    assert candidate_quality(candidate) == quality
+    assert candidate.describe_quality().level == quality
+
+
+def test_a_strategy_that_states_no_quality_is_permitted_by_no_guard() -> None:
+    """A new strategy must not be chosen before its author has stated a quality."""
+
+    class NewStrategy(LocalSgd):
+        describe_quality = SinglePhaseStrategy.describe_quality
+
+    text = explain_unpermitted(NewStrategy(period=1), "lossy", 16)
+
+    assert text == (
+        "no value of quality permits this strategy, because its distance from synchronous training has no known "
+        "limit; remove this candidate, or declare this local_sgd as a strategy of its own"
+    )
 
 
 @pytest.mark.parametrize(

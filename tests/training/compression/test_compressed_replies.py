@@ -11,7 +11,7 @@ from whole_vector_compressors import GatheredIdentity, LargestEntries
 from services.compressors import Compressor, CompressorSeed, CompressorState, Fp16, IdentityCompressor
 from services.ps_shard.replies import ReplyEncoder
 from services.ps_shard.runtime import ServerRuntime
-from services.strategies.parameter_server import ParameterServerWorker
+from services.strategies.server_based.parameter_server import ParameterServerWorker
 
 # plan.json of these trials has compressors that no scenario can name.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
-from services.strategies.gossip.pairing import draw_partners
+from services.strategies.random_partners import draw_pairs
 
 Simulate = Callable[..., Any]
 
@@ -124,11 +124,13 @@ def test_all_topologies_of_two_workers_are_equal_bitwise(simulate: Simulate, ord
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("optimiser", [SGD, {"kind": "adam", "rate": 0.01}], ids=lambda optimiser: optimiser["kind"])
 def test_one_worker_equals_serial_training_bitwise(simulate: Simulate, order: str, optimiser: dict[str, Any]) -> None:
-    """One worker has no neighbour to mix with, and sends nothing."""
+    """One worker has no neighbour to mix with, and sends nothing. Its plan still says that the strategy is gossip."""
     trial = simulate(d_psgd(order=order), 1, optimiser=optimiser)
 
     assert trial.params.tobytes() == simulate({"kind": "none"}, 1, optimiser=optimiser).params.tobytes()
     assert sent_bytes(trial) == {"worker-0": 0}
+    assert trial.plan.evaluation_bytes == {}
+    assert trial.plan.is_gossip
 
 
 @pytest.mark.parametrize("strategy", [d_psgd(), noloco(3)], ids=lambda strategy: strategy["kind"])
@@ -267,7 +269,7 @@ def test_noloco_equals_a_computation_without_nodes(simulate: Simulate) -> None:
             _, gradient = plan.model.loss_and_grad(data.task, own[rank], data.train_x[share], data.train_y[share])
             own[rank], states[rank] = plan.optimiser.update_params(own[rank], gradient, states[rank])
         if (step + 1) % EPOCH == 0:
-            partners = draw_partners(plan.seed, step // EPOCH, 4)
+            partners = draw_pairs(plan.seed, step // EPOCH, 4)
             change = (own - slow) * (4 * counts / counts.sum())[:, None]
             pair = [[rank, partners[rank]] for rank in ranks]
             mean_change, mean_slow = (np.array([each[both].mean(axis=0) for both in pair]) for each in (change, slow))
@@ -300,14 +302,14 @@ def test_noloco_step_takes_compute_and_a_share_of_one_transfer(simulate: Simulat
 @pytest.mark.parametrize("workers", [1, 2, 4, 6, 16])
 def test_partners_are_mutual_and_differ_between_exchanges(workers: int) -> None:
     """A worker that waited for a partner that sends to a third one would wait forever."""
-    drawn = [draw_partners(3, number, workers) for number in range(40)]
+    drawn = [draw_pairs(3, number, workers) for number in range(40)]
 
     for partners in drawn:
         assert all(partners[partners[rank]] == rank for rank in range(workers))
         assert workers == 1 or all(partners[rank] != rank for rank in range(workers))
     met = Counter(pair for partners in drawn for pair in enumerate(partners))
     assert len(met) == (workers * (workers - 1) if workers > 1 else 1) or workers == 16
-    assert drawn != [draw_partners(4, number, workers) for number in range(40)] or workers <= 2
+    assert drawn != [draw_pairs(4, number, workers) for number in range(40)] or workers <= 2
 
 
 def test_spread_of_parameters_falls_with_the_number_of_neighbours(simulate: Simulate) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
-from services.strategies.exchange_schedule import ExchangeSchedule
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
 
 Simulate = Callable[..., Any]
 

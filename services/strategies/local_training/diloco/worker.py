@@ -14,8 +14,8 @@ from services.runtime.clock import Clock
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.strategies.base import Gradient, StepResult, WorkerAlgorithm
-from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.periodic_exchange import (
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
+from services.strategies.local_training.periodic_exchange import (
     NO_SAMPLES,
     SampleCounts,
     SummedVectors,
@@ -183,7 +183,7 @@ class DiLoCoWorker(WorkerAlgorithm):
             return common
         return own + own.dtype.type(self.merge_weight) * (common - own)
 
-    async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:  # noqa: ARG002
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:  # noqa: ARG002
         """Wait for an exchange that still runs where training stops before the end of its budget.
 
         All workers stop after the same step, and wait for the same exchange. Its result is not used.
@@ -191,6 +191,7 @@ class DiLoCoWorker(WorkerAlgorithm):
         state: DiLoCoState = step_result.state
         if state.running:
             await state.running.task
+        return step_result.params
 
 
 async def _run_after(clock: Clock, delay_s: float, exchange: Callable[[], Awaitable[SummedVectors]]) -> SummedVectors:

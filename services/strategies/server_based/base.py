@@ -27,7 +27,7 @@ from services.strategies.base import (
     average_bytes_per_step,
 )
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.server_based_prediction import ServerStepTimeModel
+from services.strategies.server_based.prediction import ServerStepTimeModel
 
 
 class ServerBasedStrategy(SinglePhaseStrategy, ABC):

@@ -30,14 +30,21 @@ from services.strategies.base import (
     StepResult,
     WorkerContext,
 )
+from services.strategies.base.training_quality import (
+    ASYNCHRONOUS_REASON,
+    TrainingQuality,
+    quality_of_sums,
+    unguarded_quality,
+    worst_quality,
+)
 from services.strategies.compressor_fit import (
     find_array_conflicts,
     find_shared_scale_conflicts,
     fit_compressors,
 )
 from services.strategies.cost_model import CostModel
-from services.strategies.push_pull import PushPullWorker, PushState
-from services.strategies.server_based import ServerBasedStrategy
+from services.strategies.server_based.base import ServerBasedStrategy
+from services.strategies.server_based.push_pull import PushPullWorker, PushState
 
 
 class ParameterServer(ServerBasedStrategy):
@@ -81,8 +88,21 @@ class ParameterServer(ServerBasedStrategy):
     def describe_worker_exchange(self) -> ExchangePattern:
         is_synchronous = self.synchrony.describe_worker_sync().is_synchronous
         return ExchangePattern(
-            is_synchronous, workers_run_optimiser=False, compressor=self.compress, balance=self.balance
+            is_synchronous,
+            has_equal_replicas=is_synchronous,
+            workers_run_optimiser=False,
+            compressor=self.compress,
+            balance=self.balance,
         )
+
+    def describe_quality(self) -> TrainingQuality:
+        if self.synchrony.kind != "bsp":
+            name, remedy = f"synchrony {self.synchrony.kind}", "write synchrony: {kind: bsp}"
+            return unguarded_quality(name, ASYNCHRONOUS_REASON, remedy)
+        if self.compress_replies.sum_quality == "unguarded":
+            reason, _ = self.compress_replies.explain_unguarded_sums()
+            return unguarded_quality(f"compress_replies {self.compress_replies.kind}", reason, "use fp16 or int8")
+        return worst_quality(quality_of_sums(self.compress), quality_of_sums(self.compress_replies))
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from super().find_scenario_conflicts(scenario_sizes)
@@ -133,9 +153,7 @@ class ParameterServer(ServerBasedStrategy):
             yield KeyConflict(("compress_replies",), f"{why}; use a compressor without a residual, such as top_k")
 
     def find_pre_switch_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield the conflicts that forbid this strategy as the first phase of a strategy switch."""
-        is_synchronous = self.describe_worker_exchange().is_synchronous
-        if is_synchronous and self.compress_replies != IDENTITY_COMPRESSOR:
+        if self.describe_worker_exchange().has_equal_replicas and self.compress_replies != IDENTITY_COMPRESSOR:
             why = (
                 "with compressed replies, workers and servers have different parameters, which a switch does not allow"
             )

@@ -26,10 +26,11 @@ from services.strategies.base import (
     WorkerContext,
     average_bytes_per_step,
 )
+from services.strategies.base.training_quality import TrainingQuality, quality_of_sums
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.diloco.worker import DiLoCoWorker
-from services.strategies.exchange_schedule import ExchangeSchedule
-from services.strategies.periodic_exchange import find_compressor_conflicts, find_period_conflicts
+from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
+from services.strategies.local_training.diloco.worker import DiLoCoWorker
+from services.strategies.local_training.periodic_exchange import find_compressor_conflicts, find_period_conflicts
 
 DEFAULT_OUTER_OPTIMISER = Momentum(rate=0.7, momentum=0.9, nesterov=True)  # as in the paper of DiLoCo
 MAX_NEGLECTED_OVERLAP_SHARE = 0.5  # of the overlapping compute: a shorter exchange ends in time on unequal workers too
@@ -151,11 +152,15 @@ class DiLoCo(SinglePhaseStrategy):
 
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(
+            has_equal_replicas=False,
             exchange_period=self._exchange_schedule.reduce().period,
             exchanges_per_period=self._exchange_schedule.reduce().exchanges,
             compressor=self.compress,
             includes_optimiser_state=self.average_optimiser_state,
         )
+
+    def describe_quality(self) -> TrainingQuality:
+        return quality_of_sums(self.compress).after_local_steps(self.period)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_strategy.collective_schedule(worker_count)

@@ -20,24 +20,20 @@ The saturated step time is a lower bound: workers that start together push toget
 are the time until a staleness bound is reached, and the time for which late pushes of backup workers occupy links.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from services.compressors import Compressor, fit_to_range
-from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
-from services.strategies import saturation
 from services.strategies.cost_model import (
     EARLY_EXCHANGE_REASON,
     MAX_NEGLECTED_SHARE,
     CostModel,
-    FlowBytes,
-    LinkId,
     StepTimePrediction,
 )
+from services.strategies.server_based import saturation
+from services.strategies.server_based.exchange_flows import ServerExchange
 
 SYNCHRONOUS_FORMULA = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
 EARLY_PUSHES_TEXT = ", less the pushes of early workers"
@@ -56,6 +52,10 @@ class ServerStepTimeModel:
     algorithm: ServerAlgorithm
     exchange_period: int
     cost_model: CostModel
+
+    @cached_property
+    def _exchange(self) -> ServerExchange:
+        return ServerExchange(self.algorithm, self.cost_model)
 
     def predict_step_time(self) -> StepTimePrediction:
         """Return the predicted step time of the training phase."""
@@ -80,21 +80,16 @@ class ServerStepTimeModel:
         message, the first shards reply while the last ones are still receiving. A worker alone is then faster, and n* =
         s·(t_c·B/S + 1) + 1.
         """
-        cost, flows = self.cost_model, (self._worker_push_flows, self._server_reply_flows)
-        alone_s = max(
-            _predict_lone_exchange_s(worker, *_flows_of_worker(worker, *flows), cost) for worker in cost.workers
-        )
-        shared_s = max((seconds for _, seconds in self._shared_link_busy_s()), default=0.0)
+        cost, exchange = self.cost_model, self._exchange
+        alone_s = max(exchange.predict_lone_s(worker) for worker in cost.workers)
+        shared_s = exchange.busiest_shared_link_s
         round_s = max(cost.compute_times.mean_s_by_worker) * self.exchange_period + alone_s
         return len(cost.workers) * round_s / shared_s if shared_s else inf
 
     def _predict_synchronous(self) -> StepTimePrediction:
         workers, times = len(self.cost_model.workers), self.cost_model.compute_times
         gradients = self.algorithm.gradients_per_update(workers)
-        exchange_s = (
-            _predict_concurrent_exchange_s(self._worker_push_flows, self._server_reply_flows, self.cost_model)
-            / self.exchange_period
-        )
+        exchange_s = self._exchange.predict_concurrent_s() / self.exchange_period
         if gradients < workers:
             compute_s, early_s, delay_s = times.mean_kth_fastest_s(gradients, exchange_s), 0.0, 0.0
         else:
@@ -123,7 +118,7 @@ class ServerStepTimeModel:
             head_start_s: seconds by which a worker starts before the next one; 0 in the first step after an evaluation.
         """
         cost, workers = self.cost_model, len(self.cost_model.workers)
-        push_link, push_s = self._busiest_link(self._worker_push_flows)
+        push_link, push_s = self._exchange.busiest_link(self._exchange.push_flows)
         if push_link[1] not in cost.servers:
             return 0.0
         end_s = cost.compute_times.mean_end_of_pushes_s(push_s / workers, head_start_s, self.exchange_period)
@@ -147,10 +142,10 @@ class ServerStepTimeModel:
     @property
     def _seconds_between_replies(self) -> float:
         """Seconds between the ends of two replies of a server; 0 if a server's link is not the busiest."""
-        (_, link_name), _ = self._busiest_link(self._server_reply_flows)
+        (_, link_name), _ = self._exchange.busiest_link(self._exchange.reply_flows)
         if link_name not in self.cost_model.servers:
             return 0.0
-        shard_bytes = max(size for _, size in self._server_reply_flows)
+        shard_bytes = max(size for _, size in self._exchange.reply_flows)
         return self.cost_model.last_message_bytes(shard_bytes) * self.cost_model.uplink_s_per_byte[str(link_name)]
 
     @property
@@ -160,15 +155,10 @@ class ServerStepTimeModel:
         return max(
             (
                 min(size, message_bytes) * self.cost_model.uplink_s_per_byte[owner]
-                for (owner, _), size in self._server_reply_flows
+                for (owner, _), size in self._exchange.reply_flows
             ),
             default=0.0,
         )
-
-    def _busiest_link(self, flows: Sequence[FlowBytes]) -> tuple[LinkId, float]:
-        """Return the link that needs the longest time for the bytes of all flows, and this time in seconds."""
-        busy_s = self.cost_model.busy_s_by_link(flows)
-        return max(busy_s.items(), key=lambda item: item[1], default=(("up", ""), 0.0))
 
     def _explain_inapplicable_synchronous_form(self, compute_s: float, exchange_s: float) -> str:
         """Return why the form of synchronous training does not describe this cluster.
@@ -194,9 +184,10 @@ class ServerStepTimeModel:
 
         The form contains pushes over the link of one dedicated server.
         """
-        workers, has_shared_links = self.cost_model.workers, bool(self.cost_model.network.shared_links)
+        exchange, workers = self._exchange, self.cost_model.workers
+        has_shared_links = bool(self.cost_model.network.shared_links)
         push_link, reply_link = (
-            self._busiest_link(flows)[0][1] for flows in (self._worker_push_flows, self._server_reply_flows)
+            exchange.busiest_link(flows)[0][1] for flows in (exchange.push_flows, exchange.reply_flows)
         )
         has_other_path = len(self.cost_model.servers) > 1 or has_shared_links
         may_overtake = has_other_path or not {push_link, reply_link} <= set(workers)
@@ -206,7 +197,7 @@ class ServerStepTimeModel:
         head_starts_s = (len(workers) - 1) * between_replies_s / self.exchange_period
         if has_other_path and head_starts_s > MAX_NEGLECTED_SHARE * step_s:
             return "replies of servers end one after another, so workers do not start a step together"
-        owners = self.algorithm.shard_owners(workers, self.cost_model.servers)
+        owners = exchange.shard_owners
         is_shared = has_other_path or (push_link in owners and push_link in workers)
         if is_shared and min(spread_s, exchange_s) > MAX_NEGLECTED_SHARE * step_s:
             return EARLY_EXCHANGE_REASON
@@ -233,8 +224,8 @@ class ServerStepTimeModel:
         is_uneven = times.mean_spread_s() > max_deviation_s
         if is_uneven and self.algorithm.synchroniser.limits_worker_lead:
             return "how often a fast worker waits for the slowest is known only during the run"
-        shared_s = max((seconds for _, seconds in self._shared_link_busy_s()), default=0.0) / self.exchange_period
-        cost, owners = self.cost_model, self.algorithm.shard_owners(self.cost_model.workers, self.cost_model.servers)
+        shared_s = self._exchange.busiest_shared_link_s / self.exchange_period
+        cost, owners = self.cost_model, self._exchange.shard_owners
         has_one_server = len(owners) == 1 and not set(owners) & set(cost.workers)
         is_even = not (is_uneven or cost.has_unequal_links) and has_one_server and self.exchange_period == 1
         is_unequal = cost.has_unequal_rates or bool(cost.network.shared_links)
@@ -243,24 +234,13 @@ class ServerStepTimeModel:
             return "messages of workers of unequal speed queue on links of the servers"
         return ""
 
-    def _shared_link_busy_s(self) -> Iterator[tuple[LinkId, float]]:
-        """Yield each link that several workers use, and the seconds that it needs for one exchange of all workers."""
-        owners = {target for (_, target), _ in self._worker_push_flows}
-        own_names = set(self.cost_model.workers) - owners
-        own_links = {(direction, name) for direction in ("up", "down") for name in own_names}
-        busy_s = self.cost_model.busy_s_by_link([*self._worker_push_flows, *self._server_reply_flows])
-        return (item for item in busy_s.items() if item[0] not in own_links)
-
     def _step_s_by_worker(self) -> tuple[float, ...]:
         """Return the mean step time of each worker over steps with and without an exchange."""
         lone_s, busy_s = [], []
         compute_times_s = self.cost_model.compute_times.mean_s_by_worker
         for compute_s, worker in zip(compute_times_s, self.cost_model.workers, strict=True):
-            pushes, replies = _flows_of_worker(worker, self._worker_push_flows, self._server_reply_flows)
-            lone_s.append(
-                self.exchange_period * compute_s + _predict_lone_exchange_s(worker, pushes, replies, self.cost_model)
-            )
-            busy_s.append(self.cost_model.busy_s_by_link([*pushes, *replies]))
+            lone_s.append(self.exchange_period * compute_s + self._exchange.predict_lone_s(worker))
+            busy_s.append(self._exchange.worker_busy_s_by_link(worker))
         return tuple(seconds / self.exchange_period for seconds in saturation.contended_step_s(lone_s, busy_s))
 
     def _format_step_time_formula(self, formula_template: str) -> str:
@@ -270,43 +250,6 @@ class ServerStepTimeModel:
         """
         text = formula_template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
         return text if self.exchange_period == 1 else f"({text.replace('t_c', 'τ·t_c')})/τ"
-
-    @cached_property
-    def _worker_push_flows(self) -> list[FlowBytes]:
-        """Sender, receiver and bytes of every push in one exchange.
-
-        Pushes of a node to itself are left out.
-        """
-        compressor, cost = self.algorithm.compressor, self.cost_model
-        return [
-            ((worker, owner), _count_bytes(compressor, shard, cost))
-            for owner, shard in self._pair_owners_with_shards()
-            for worker in self.cost_model.workers
-            if worker != owner
-        ]
-
-    @cached_property
-    def _server_reply_flows(self) -> list[FlowBytes]:
-        """Sender, receiver and bytes of every reply in one exchange.
-
-        Replies of a node to itself are left out.
-        """
-        compressor, cost = self.algorithm.reply_compressor, self.cost_model
-        return [
-            ((owner, worker), _count_bytes(compressor, shard, cost))
-            for owner, shard in self._pair_owners_with_shards()
-            for worker in self.cost_model.workers
-            if worker != owner
-        ]
-
-    def _pair_owners_with_shards(self) -> Iterator[tuple[str, VectorRange]]:
-        """Return the owner and the range of each shard of the parameter vector.
-
-        The owner of a shard is given by the name of the node.
-        """
-        model = self.cost_model
-        owners = self.algorithm.shard_owners(model.workers, model.servers)
-        return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
 def _turn_workers_to_servers(cost_model: CostModel, worker_count_left: int) -> CostModel:
@@ -321,57 +264,3 @@ def _turn_workers_to_servers(cost_model: CostModel, worker_count_left: int) -> C
             "step_compute_times": cost_model.compute_times.of_first_workers(worker_count_left),
         }
     )
-
-
-def _flows_of_worker(
-    worker: str, push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes]
-) -> tuple[list[FlowBytes], list[FlowBytes]]:
-    """Return the pushes of one worker and the replies to these pushes.
-
-    Each push and each reply has a sender, a receiver and a number of bytes.
-    """
-    return [load for load in push_flows if load[0][0] == worker], [load for load in reply_flows if load[0][1] == worker]
-
-
-def _predict_concurrent_exchange_s(
-    push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes], cost_model: CostModel
-) -> float:
-    """Return the seconds of an exchange in which all pushes begin together.
-
-    The time runs from the begin of the pushes, on idle links, to the last reply.
-    """
-    latency_s = cost_model.max_latency_s([flow for flow, _ in push_flows]) + cost_model.max_latency_s(
-        [flow for flow, _ in reply_flows]
-    )
-    return latency_s + cost_model.transfer_s(push_flows) + cost_model.transfer_s(reply_flows)
-
-
-def _predict_lone_exchange_s(
-    worker_name: str, push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes], cost_model: CostModel
-) -> float:
-    """Return the seconds of one worker's exchange with all shards on links without other load.
-
-    No other worker uses the links. The worker pushes to one shard after the other.
-
-    The first shards reply before the last ones have received everything: pieces of all pushes take turns, so only the
-    last piece of each later push comes after the last piece of the first push. Shards owned by workers gain nothing,
-    because a worker's uplink sends its own pushes before its replies.
-    """
-    if len(push_flows) < 2:  # noqa: PLR2004 - there is no other shard
-        return _predict_concurrent_exchange_s(push_flows, reply_flows, cost_model)
-    busy_s = cost_model.busy_s_by_link(push_flows)
-    is_sequential = busy_s["up", worker_name] == max(busy_s.values())
-    last_pieces = [
-        (flow, cost_model.last_message_bytes(size))
-        for flow, size in push_flows[1:]
-        if flow[1] not in cost_model.workers
-    ]
-    early_s = cost_model.busy_s_by_link(last_pieces).get(("up", worker_name), 0.0) if is_sequential else 0.0
-    max_early_s = cost_model.transfer_s(reply_flows) - max(cost_model.transfer_s([load]) for load in reply_flows)
-    return _predict_concurrent_exchange_s(push_flows, reply_flows, cost_model) - min(early_s, max_early_s)
-
-
-def _count_bytes(compressor: Compressor, shard: VectorRange, cost_model: CostModel) -> float:
-    """Return the bytes on the wire of a compressed shard (range) of the parameter vector."""
-    size_bytes = fit_to_range(compressor, *shard).compressed_size_bytes(shard.size, cost_model.dtype)
-    return size_bytes * cost_model.payload_scale

@@ -22,9 +22,10 @@ from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import ExchangePattern, Gradient, ScenarioSizes, StepResult, WorkerContext
-from services.strategies.periodic_exchange import find_period_conflicts
-from services.strategies.push_pull import PushPullWorker, PushState
-from services.strategies.server_based import ServerBasedStrategy
+from services.strategies.base.training_quality import TrainingQuality, unguarded_quality
+from services.strategies.local_training.periodic_exchange import find_period_conflicts
+from services.strategies.server_based.base import ServerBasedStrategy
+from services.strategies.server_based.push_pull import PushPullWorker, PushState
 
 DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
@@ -47,7 +48,11 @@ class Easgd(ServerBasedStrategy):
     )
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        return ExchangePattern(is_synchronous=False, exchange_period=self.period)
+        return ExchangePattern(is_synchronous=False, has_equal_replicas=False, exchange_period=self.period)
+
+    def describe_quality(self) -> TrainingQuality:
+        reason = "every worker has its own parameters, and their distance from the centre has no known limit"
+        return unguarded_quality(self.kind, reason).after_local_steps(self.period)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from super().find_scenario_conflicts(scenario_sizes)
@@ -156,11 +161,10 @@ class EasgdWorker(PushPullWorker):
         staleness, samples, pending_samples = replies.staleness, replies.samples, replies.pending_samples
         return StepResult(params - moved, worker_state, staleness, samples, pending_samples, worker_state.centre)
 
-    async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:
         if leave_step % self.period:  # even without samples since the last exchange: servers expect every push number
-            await self._exchange_with_centre(
+            step_result = await self._exchange_with_centre(
                 leave_step // self.period, step_result.params, step_result.state, step_timer
             )
-
-    async def announce_leaving(self, leave_step: int) -> None:
-        await super().announce_leaving(-(-leave_step // self.period))
+        await self.announce_last_push(-(-leave_step // self.period))
+        return step_result.params

@@ -3,6 +3,6 @@
 `strategy` has the strategy and its closed form, `worker` the algorithm of a worker.
 """
 
-from services.strategies.diloco.strategy import DiLoCo
+from services.strategies.local_training.diloco.strategy import DiLoCo
 
 __all__ = ["DiLoCo"]

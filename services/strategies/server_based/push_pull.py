@@ -16,7 +16,7 @@ from services.runtime.run_log import StepTimer
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, Vector
-from services.strategies.base import IDENTITY_COMPRESSOR, WorkerAlgorithm
+from services.strategies.base import IDENTITY_COMPRESSOR, StepResult, WorkerAlgorithm
 
 
 class PushState(NamedTuple):
@@ -51,9 +51,14 @@ class PushPullWorker(WorkerAlgorithm):
     def receiver_names(self) -> tuple[str, ...]:
         return tuple(self.context.shard_owners)
 
-    async def announce_leaving(self, leave_step: int) -> None:
+    async def leave(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> Vector:  # noqa: ARG002 - every step is pushed
+        await self.announce_last_push(leave_step)
+        return step_result.params
+
+    async def announce_last_push(self, push_count: int) -> None:
+        """Inform all shard owners that this worker makes no push from the number `push_count` on."""
         for owner in self.context.shard_owners:
-            await self.context.transport.send(owner, Message(MessageTag(leave_step, MessageKind.LEAVE)))
+            await self.context.transport.send(owner, Message(MessageTag(push_count, MessageKind.LEAVE)))
 
     def make_initial_push_states(self) -> tuple[PushState, ...]:
         """Return the state of each shard before the first push.

@@ -32,8 +32,9 @@ from services.strategies.base import (
     WorkerContext,
     average_bytes_per_step,
 )
+from services.strategies.base.training_quality import TrainingQuality, quality_of_sums
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.periodic_exchange import (
+from services.strategies.local_training.periodic_exchange import (
     NO_SAMPLES,
     SampleCounts,
     find_compressor_conflicts,
@@ -93,11 +94,15 @@ class LocalSgd(SinglePhaseStrategy):
 
     def describe_worker_exchange(self) -> ExchangePattern:
         return ExchangePattern(
+            has_equal_replicas=False,
             exchange_period=self.period,
             compressor=self.compress,
             balance=self.balance,
             includes_optimiser_state=self.average_optimiser_state,
         )
+
+    def describe_quality(self) -> TrainingQuality:
+        return quality_of_sums(self.compress).after_local_steps(self.period)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_strategy.collective_schedule(worker_count)
