@@ -9,15 +9,18 @@ from math import inf
 
 from compose.shaping.link_rates import LinkRatesInWallTime
 from compose.shaping.link_state import data_network_nodes
-from compose.shaping.rate_probes import MessageTimeProbe, ProbedLimit, ProbeFlow, RateProbe, RateProbePlan
+from compose.shaping.rate_probes import (
+    MAX_CONCURRENT_BPS,
+    MessageTimeProbe,
+    ProbedLimit,
+    ProbeFlow,
+    RateProbe,
+    RateProbePlan,
+)
 from services.cluster.links.fluid_link import PAYLOAD_SHARE
 from services.cluster.network import ExpectedRoundTripTime, expected_round_trip_time
 from services.plan import Plan
 
-MAX_CONCURRENT_BPS = 1.5e9  # total rate of concurrent probes; beyond, they would measure the host's cores
-# Beyond this rate, a probe would measure the host. A check before the run decides whether such rates are allowed; the
-# durations of its steps show whether it reaches them.
-MAX_PROBE_BPS = 2.5e9
 MAX_PAIRS_PER_PROBE = 4  # pairs of nodes that fill a shared limit together
 UNDELAYED_PAIRS = 4  # pairs without a declared delay that are measured by echoes nevertheless
 MAX_MESSAGE_S = 0.3

@@ -3,12 +3,16 @@
 from collections import defaultdict
 from typing import TypeAlias
 
-from compose.shaping.probes import MAX_CONCURRENT_BPS, MAX_PROBE_BPS
 from services.cluster.links.ethernet import FRAME_BYTES
 from services.schema.component import FrozenRecord
 
 MIN_PROBE_S, MAX_PROBE_S, MIN_PROBE_FRAMES = 0.15, 1.0, 40
+MAX_CONCURRENT_BPS = 1.5e9  # total rate of concurrent probes; beyond, they would measure the host's cores
+# Beyond this rate, a probe would measure the host. A check before the run decides whether such rates are allowed; the
+# durations of its steps show whether it reaches them.
+MAX_PROBE_BPS = 2.5e9
 OVERSEND_FACTOR = 1.5  # rate sent over rate expected to arrive
+
 ProbedLimit: TypeAlias = tuple[str, str]  # kind (uplink, downlink or pipe), and the name of the node or of the pipe
 ProbeFlow: TypeAlias = tuple[str, str]  # source node, target node
 

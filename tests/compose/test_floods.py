@@ -8,13 +8,12 @@ import pytest
 from compose.engines.containers.engine import RunSubnets
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
-    MAX_CONCURRENT_BPS,
     expected_round_trip_times,
     group_parallel_probes,
     plan_message_time_probe,
     plan_rate_probes,
 )
-from compose.shaping.rate_probes import RateProbe
+from compose.shaping.rate_probes import MAX_CONCURRENT_BPS, RateProbe
 from services.cluster.network import ExpectedRoundTripTime
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario

@@ -58,7 +58,8 @@ SERVER_FAMILIES = {  # families of a parameter server, by key
 
 def examples(family: str) -> list[Any]:
     """Return the examples in a family's table, which every new member has to join."""
-    table = runpy.run_path(str(TABLES_FOLDER / f"test_every_{family}.py"))["EXAMPLES"]
+    (table_file,) = TABLES_FOLDER.rglob(f"test_every_{family}.py")
+    table = runpy.run_path(str(table_file))["EXAMPLES"]
     return [row[0] if isinstance(row, tuple) else getattr(row, family, row) for row in table]
 
 
