@@ -143,13 +143,14 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         payload_lines,
         plan_table,
     )
-    from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
+    from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines, undeclared_rate_lines
     from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))
     for line in (
         *compute_speed_lines(planned.plans),
+        *undeclared_rate_lines(planned.plans),
         *payload_lines(planned.plans),
         *compressed_traffic_lines(planned.plans),
         *break_even_density_lines(planned.plans),
