@@ -51,7 +51,7 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
     """Return a part of a sentence on the step phase in which the fastest strategy saves most time.
 
     A step phase is, for instance, compute. For example: "ring exchanges for a mean of 5.91 ms per step, ps_bsp for
-    31.4 ms".
+    31.4 ms". The zero of one worker alone is not stated.
     Empty if it saves little in every phase.
     """
     saved_s = {
@@ -64,15 +64,21 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
         return ""
     ranked = sorted(peer_groups, key=lambda peer: peer.mean_s_by_step_phase.get(phase, 0.0))
     shown = peer_groups if len(peer_groups) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    others = ", ".join(
-        f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
-    )
     rest = "" if len(peer_groups) <= MAX_LISTED else "; the other strategies lie between these times"
-    winner_name = _format_short_group_name(winner_group, winner_group)
     hides_communication = any(group.mean_hidden_communication_s for group in (winner_group, *peer_groups))
     verb = WAITS_FOR_EXCHANGE if phase == "exchange" and hides_communication else PHASE_VERBS[phase]
-    own = f"{winner_name} {verb} a mean of {_format_step_phase_ms(winner_group, phase)} ms per step"
-    return f"{own}, {others}{rest}"
+    first, *others = shown if _has_no_phase_alone(winner_group, phase) else (winner_group, *shown)
+    first_name = _format_short_group_name(first, winner_group)
+    texts = [f"{first_name} {verb} a mean of {_format_step_phase_ms(first, phase)} ms per step"]
+    texts += [
+        f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in others
+    ]
+    return f"{', '.join(texts)}{rest}"
+
+
+def _has_no_phase_alone(winner_group: TrialGroup, phase_name: str) -> bool:
+    """Return whether the fastest is a single worker, which has no other worker to exchange with or to wait for."""
+    return winner_group.workers == 1 and not winner_group.mean_s_by_step_phase.get(phase_name, 0.0)
 
 
 def _format_step_phase_ms(trial_group: TrialGroup, phase_name: str) -> str:
