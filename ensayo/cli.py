@@ -171,11 +171,14 @@ def validate_scenarios(
         list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="default: all shipped scenarios")
     ] = None,
 ) -> None:
-    """Check scenario files, and show the errors of all of them together."""
+    """Check scenario files, and show the errors of all of them together.
+
+    The speed of this host is not checked.
+    """
     from compose.scenario_files.load import find_scenario, load_scenario, shipped_scenario_paths
     from compose.scenario_files.problems import SkippedScenarioError
 
-    errors = []
+    errors, runs_on_host = [], False
     for path in [find_scenario(name) for name in scenario_names or ()] or shipped_scenario_paths():
         try:
             scenario = load_scenario(path)
@@ -185,8 +188,11 @@ def validate_scenarios(
             errors.append(str(error))
         else:
             typer.echo(f"{path.stem}: {sum(1 for _ in scenario.all_trial_identities())} trials")
+            runs_on_host = runs_on_host or scenario.engine != "simulated"
     if errors:
         raise UserError("\n".join(errors))
+    if runs_on_host:
+        typer.echo("not checked: whether this host is fast enough; ensayo plan and ensayo run check it", err=True)
 
 
 @app.command("list")

@@ -58,6 +58,7 @@ class TrialHostDemand(FrozenRecord):
     trial: str
     declared: float | None  # declared dilation; None: auto
     needs: dict[str, float]  # need in words -> smallest dilation under which this host can meet it
+    limits: dict[str, str] = Field(default={})  # need in words -> what a trial may use of this host, in words
     wishes: dict[str, float] = Field(default={})  # needs for precise steps, in the same form; they count for auto only
     gradient_cpu_s: float  # measured CPU seconds of one gradient, wall clock
     cpu_s: float  # CPU seconds of a step over all nodes, wall clock
@@ -137,9 +138,22 @@ class StepHostLoad(NamedTuple):
         Fast enough means within the durations of the declared devices, plus the lateness that a step allows. One worker
         computes on one core.
         """
+        return max(self._find_min_dilations_of_compute(core_count))
+
+    def describe_compute_limit(self, core_count: int) -> str:
+        """Return in words what determines the smallest dilation at which this host computes fast enough."""
+        together, alone = self._find_min_dilations_of_compute(core_count)
+        late = f"compute may end late by {MAX_LATE_STEP_SHARE:.0%} of {self.step_duration_text}"
+        if alone > together:
+            return f"a worker may use {MAX_CORE_SHARE:.0%} of the time of a core, and {late}"
+        workers = f"the {len(self.compute_phases)} workers together" if len(self.compute_phases) > 1 else "a worker"
+        return f"{workers} may use {MAX_CPU_SHARE:.0%} of the time of {_format_cores(core_count)}, and {late}"
+
+    def _find_min_dilations_of_compute(self, core_count: int) -> tuple[float, float]:
+        """Return the smallest dilation for the compute of all workers together, and for that of a single worker."""
         allowed_late_s = MAX_LATE_STEP_SHARE * self.step_s
         core_shares = [phase.cpu_s / (phase.device_s + allowed_late_s) for phase in self.compute_phases]
-        return max(sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE)
+        return sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE
 
 
 class CapacityCheck(FrozenRecord):
@@ -211,8 +225,11 @@ def compute_host_demand(
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_predict_step_load(plan, phase, host_capacity, step_cpu_times) for phase in _training_phases(plan)]
     needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _max_traffic_bps_by_link(plan)}
+    limits = dict.fromkeys(needs, f"a link may have up to {_format_rate_gbit(host_capacity.shaped_bps)}")
     if total_bps := _total_payload_bps(plan):
-        needs[f"all links together, {_format_rate_gbit(total_bps)}"] = total_bps / host_capacity.total_bps
+        all_links_need = f"all links together, {_format_rate_gbit(total_bps)}"
+        needs[all_links_need] = total_bps / host_capacity.total_bps
+        limits[all_links_need] = f"all links together may have up to {_format_rate_gbit(host_capacity.total_bps)}"
     wishes: dict[str, float] = {}
     cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
@@ -223,17 +240,22 @@ def compute_host_demand(
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
         cpu_need = f"{1e3 * load.total_cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
         _raise_min_dilation(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
+        limits[cpu_need] = f"a step may use {MAX_CPU_SHARE:.0%} of the time of {_format_cores(cores)}"
         if load.compute_phases:
-            _raise_min_dilation(needs, load.worst_slowdown_text, load.find_min_compute_dilation(cores))
+            compute_dilation, compute_need = load.find_min_compute_dilation(cores), load.worst_slowdown_text
+            if compute_dilation >= needs.get(compute_need, 0.0):
+                limits[compute_need] = load.describe_compute_limit(cores)
+            _raise_min_dilation(needs, compute_need, compute_dilation)
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
-            compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _raise_min_dilation(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+            asynchronous_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
+            _raise_min_dilation(wishes, asynchronous_need, MIN_ASYNC_COMPUTE_S / shortest_s)
     largest_load = max(loads, key=lambda load: load.total_cpu_s)
     return TrialHostDemand(
         trial=plan.trial,
         declared=time_dilation,
         needs=needs,
+        limits=limits,
         wishes=wishes,
         gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
         cpu_s=largest_load.total_cpu_s,
@@ -469,13 +491,14 @@ def _advise_for_workload(message: str, scenario: Scenario) -> str:
     return leave_out_simulated_engine(message) if scenario.workload.kind == "command" else message
 
 
-def _format_dilation_error(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
+def _format_dilation_error(demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
+    need, enough = demand.bottleneck_text, f"{demand.min_time_dilation:g}"
     return (
-        f"dilation: {trial_host_demand.declared:g} is too small for this host. Trial {trial_host_demand.trial} needs "
-        f"{trial_host_demand.bottleneck_text}, which this host provides from dilation "
-        f"{_format_rounded_up(trial_host_demand.needs[trial_host_demand.bottleneck_text])} on "
-        f"({_format_assumptions(trial_host_demand, host_capacity)}). "
-        f"Write dilation: {trial_host_demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
+        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs {need}; on this host, "
+        f"{demand.limits[need]}, which is enough from dilation {_format_rounded_up(demand.needs[need])} on "
+        f"({_format_assumptions(demand, host_capacity)}). Write dilation: {enough} at the top level of the scenario "
+        f"(the next usual value; the run takes {enough} times as long as the emulated training, and the report does "
+        "not change) or dilation: auto, or use --engine simulated"
     )
 
 
@@ -495,6 +518,10 @@ def _format_slow_host_error(trial_host_demand: TrialHostDemand, host_capacity: H
 
 def _format_assumptions(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
     return "; ".join(filter(None, (host_capacity.calibration_status_text, trial_host_demand.compute_assumption)))
+
+
+def _format_cores(count: int) -> str:
+    return f"{count} core{'s' * (count != 1)}"
 
 
 def _format_rate_gbit(rate_bps: float) -> str:
