@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 
 from analysis.report.fastest import MAX_LISTED, TwoFastestStrategies, format_missed_repeats
-from analysis.report.wording import WAITS_FOR_EXCHANGE, format_number, format_worker_count
+from analysis.report.wording import (
+    WAITS_FOR_EXCHANGE,
+    format_bytes,
+    format_number,
+    format_quantity,
+    format_worker_count,
+)
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialGroup, have_same_seeds
 from analysis.statistics.intervals import ratio_interval
@@ -73,7 +79,21 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
     texts += [
         f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in others
     ]
-    return f"{', '.join(texts)}{rest}"
+    sizes = _describe_exchange_sizes((first, *others)) if phase == "exchange" else ""
+    return f"{', '.join(texts)}{sizes}{rest}"
+
+
+def _describe_exchange_sizes(groups: Sequence[TrialGroup]) -> str:
+    """Return the size of a gradient and the rate of the slowest link with a leading space, in brackets.
+
+    Empty where one of them is not known, or differs between the groups.
+    """
+    pairs = {(group.gradient_bytes, group.slowest_link_bps) for group in groups}
+    size_bytes, rate_bps = next(iter(pairs))
+    if len(pairs) > 1 or not size_bytes or not rate_bps:
+        return ""
+    rate = format_quantity(rate_bps, "bit/s")
+    return f" (a gradient has {format_bytes(size_bytes)} without compression, the slowest link {rate})"
 
 
 def _has_no_phase_alone(winner_group: TrialGroup, phase_name: str) -> bool:

@@ -119,6 +119,8 @@ class TrialResult:
     batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
     strategy_choice: StrategyChoiceResult | None = None  # of a strategy that was chosen among candidates
     consensus: ConsensusResult | None = None  # of a gossip strategy
+    gradient_bytes: int = 0  # of a gradient or of the parameters on the wire, without compression; 0: not known
+    slowest_link_bps: float | None = None  # smallest declared rate; None: no rate is declared
 
     @property
     def is_finished(self) -> bool:
@@ -223,6 +225,8 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         batch_balance=measure_batch_balance(trial),
         strategy_choice=describe_strategy_choice(trial),
         consensus=measure_consensus(trial),
+        gradient_bytes=plan.vector_bytes,
+        slowest_link_bps=plan.slowest_link_bps,
         **asdict(measure_running_costs(trial)),
     )
 
@@ -285,6 +289,16 @@ class TrialGroup:
     def server_count(self) -> int:
         """Number of dedicated servers in addition to the workers."""
         return self.trials[0].servers
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient or of the parameters on the wire, without compression; 0 if not known."""
+        return self.trials[0].gradient_bytes
+
+    @property
+    def slowest_link_bps(self) -> float | None:
+        """Smallest declared rate of a link; None if no rate is declared."""
+        return self.trials[0].slowest_link_bps
 
     @property
     def name(self) -> str:
