@@ -143,13 +143,14 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         payload_lines,
         plan_table,
     )
-    from ensayo.terminal.terminal_text import chosen_collective_lines, host_capacity_lines
+    from ensayo.terminal.terminal_text import chosen_collective_lines, host_capacity_lines, undeclared_rate_lines
     from ensayo.terminal.unknown_predictions import repeat_lines, unknown_prediction_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))
     for line in (
         *compute_speed_lines(planned.plans),
+        *undeclared_rate_lines(planned.plans),
         *payload_lines(planned.plans),
         *compressed_traffic_lines(planned.plans),
         *break_even_density_lines(planned.plans),
@@ -170,11 +171,14 @@ def validate_scenarios(
         list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="default: all shipped scenarios")
     ] = None,
 ) -> None:
-    """Check scenario files, and show the errors of all of them together."""
+    """Check scenario files, and show the errors of all of them together.
+
+    The speed of this host is not checked.
+    """
     from compose.scenario_files.load import find_scenario, load_scenario, shipped_scenario_paths
     from compose.scenario_files.problems import SkippedScenarioError
 
-    errors = []
+    errors, runs_on_host = [], False
     for path in [find_scenario(name) for name in scenario_names or ()] or shipped_scenario_paths():
         try:
             scenario = load_scenario(path)
@@ -184,8 +188,11 @@ def validate_scenarios(
             errors.append(str(error))
         else:
             typer.echo(f"{path.stem}: {sum(1 for _ in scenario.all_trial_identities())} trials")
+            runs_on_host = runs_on_host or scenario.engine != "simulated"
     if errors:
         raise UserError("\n".join(errors))
+    if runs_on_host:
+        typer.echo("not checked: whether this host is fast enough; ensayo plan and ensayo run check it", err=True)
 
 
 @app.command("list")

@@ -191,6 +191,12 @@ class TrialPlan(PlanJsonSection):
         )
 
     @property
+    def slowest_link_bps(self) -> float | None:
+        """Smallest declared rate of a link of a node, or of a link that nodes share; None if no rate is declared."""
+        declared_bps = [rate for node in self.nodes for rate in (node.uplink_bps, node.downlink_bps) if rate]
+        return min([*declared_bps, *(link.rate_bps for link in self.network.shared_links)], default=None)
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """Metrics that a command declares, that of the target first; empty for other workloads."""
         target = (self.target.metric,) if self.target and self.metric_patterns else ()

@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 
 from analysis.report.fastest import MAX_LISTED, TwoFastestStrategies, format_missed_repeats
-from analysis.report.wording import WAITS_FOR_EXCHANGE, format_number, format_worker_count
+from analysis.report.wording import (
+    WAITS_FOR_EXCHANGE,
+    format_bytes,
+    format_number,
+    format_quantity,
+    format_worker_count,
+)
 from analysis.results.comparable_groups import have_same_seeds
 from analysis.results.summary import RunSummary
 from analysis.results.trial_group import TrialGroup
@@ -52,7 +58,7 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
     """Return a part of a sentence on the step phase in which the fastest strategy saves most time.
 
     A step phase is, for instance, compute. For example: "ring exchanges for a mean of 5.91 ms per step, ps_bsp for
-    31.4 ms".
+    31.4 ms". The zero of one worker alone is not stated.
     Empty if it saves little in every phase.
     """
     saved_s = {
@@ -65,15 +71,35 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
         return ""
     ranked = sorted(peer_groups, key=lambda peer: peer.mean_s_by_step_phase.get(phase, 0.0))
     shown = peer_groups if len(peer_groups) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    others = ", ".join(
-        f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
-    )
     rest = "" if len(peer_groups) <= MAX_LISTED else "; the other strategies lie between these times"
-    winner_name = _format_short_group_name(winner_group, winner_group)
     hides_communication = any(group.mean_hidden_communication_s for group in (winner_group, *peer_groups))
     verb = WAITS_FOR_EXCHANGE if phase == "exchange" and hides_communication else PHASE_VERBS[phase]
-    own = f"{winner_name} {verb} a mean of {_format_step_phase_ms(winner_group, phase)} ms per step"
-    return f"{own}, {others}{rest}"
+    first, *others = shown if _has_no_phase_alone(winner_group, phase) else (winner_group, *shown)
+    first_name = _format_short_group_name(first, winner_group)
+    texts = [f"{first_name} {verb} a mean of {_format_step_phase_ms(first, phase)} ms per step"]
+    texts += [
+        f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in others
+    ]
+    sizes = _describe_exchange_sizes((first, *others)) if phase == "exchange" else ""
+    return f"{', '.join(texts)}{sizes}{rest}"
+
+
+def _describe_exchange_sizes(groups: Sequence[TrialGroup]) -> str:
+    """Return the size of a gradient and the rate of the slowest link with a leading space, in brackets.
+
+    Empty where one of them is not known, or differs between the groups.
+    """
+    pairs = {(group.gradient_bytes, group.slowest_link_bps) for group in groups}
+    size_bytes, rate_bps = next(iter(pairs))
+    if len(pairs) > 1 or not size_bytes or not rate_bps:
+        return ""
+    rate = format_quantity(rate_bps, "bit/s")
+    return f" (a gradient has {format_bytes(size_bytes)} without compression, the slowest link {rate})"
+
+
+def _has_no_phase_alone(winner_group: TrialGroup, phase_name: str) -> bool:
+    """Return whether the fastest is a single worker, which has no other worker to exchange with or to wait for."""
+    return winner_group.workers == 1 and not winner_group.mean_s_by_step_phase.get(phase_name, 0.0)
 
 
 def _format_step_phase_ms(trial_group: TrialGroup, phase_name: str) -> str:

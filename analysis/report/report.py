@@ -32,6 +32,7 @@ from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
 from analysis.results.strategy_map import make_strategy_map
 from analysis.results.summary import RunSummary
+from services.cluster.undeclared_rates import describe_undeclared_rates
 
 PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY: "var(--faint)"} | {
     tint: f"var(--t{tint[1:]})" for tint in DARK_PAGE_COLOURS
@@ -129,6 +130,7 @@ def render_report_page(
             if trial.workers > 1 and (trial.collectives or trial.extra_collectives)
         ],
         training_settings=make_training_settings_table(trial_plans),
+        undeclared_rates=list(dict.fromkeys(_undeclared_rate_sentences(trial_plans))),
         total=count_planned_trials(run_summary),
         owners=[
             (trial, counts)
@@ -140,6 +142,12 @@ def render_report_page(
         manifest=flatten_manifest({key: value for key, value in run_folder.manifest.items() if key != "skipped"}),
         command=_reproduce_command(run_folder, run_summary),
     )
+
+
+def _undeclared_rate_sentences(trial_plans: Sequence[TrialPlan]) -> Iterator[str]:
+    """Yield sentences on nodes whose links are not limited, though those of other nodes are."""
+    for plan in trial_plans:
+        yield from describe_undeclared_rates(plan.nodes, plan.network)
 
 
 def load_template(template_name: str) -> Template:

@@ -13,6 +13,7 @@ NO_VALUE = "\N{EN DASH}"
 TIMES_SIGN = "\N{MULTIPLICATION SIGN}"
 WAITS_FOR_EXCHANGE = "waits for the exchange for"  # where a strategy hides a part of its communication
 SIGNIFICANT_DIGITS = 3
+EFFICIENCY_DIGITS = 1  # decimals of the efficiency of a strategy, in sentences and tables
 MIN_DECIMAL = 1e-5  # smaller numbers are written with a power of ten, since zeros are hard to count
 DIGITS_PER_PREFIX = 3
 UNIT_PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  # power of 1000 -> prefix
@@ -35,9 +36,9 @@ def format_interval(interval: tuple[float, float] | None) -> str:
     return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
 
 
-def format_percentage_interval(interval: tuple[float, float] | None) -> str:
+def format_percentage_interval(interval: tuple[float, float] | None, digits: int = 0) -> str:
     """Return a 95 % interval of fractions with a leading space: " [30%, 50%]"; empty without an interval."""
-    return f" [{format_percentage(interval[0])}, {format_percentage(interval[1])}]" if interval else ""
+    return f" [{', '.join(format_percentage(limit, digits) for limit in interval)}]" if interval else ""
 
 
 def format_percentage(value: float | None, digits: int = 0) -> str:

@@ -97,6 +97,8 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         batch_balance=measure_batch_balance(trial),
         strategy_choice=describe_strategy_choice(trial),
         consensus=measure_consensus(trial),
+        gradient_bytes=plan.vector_bytes,
+        slowest_link_bps=plan.slowest_link_bps,
         **asdict(measure_running_costs(trial)),
     )
 

@@ -39,6 +39,16 @@ class TrialGroup:
         return self.trials[0].servers
 
     @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient or of the parameters on the wire, without compression; 0 if not known."""
+        return self.trials[0].gradient_bytes
+
+    @property
+    def slowest_link_bps(self) -> float | None:
+        """Smallest declared rate of a link; None if no rate is declared."""
+        return self.trials[0].slowest_link_bps
+
+    @property
     def name(self) -> str:
         """Name of the group of trials for figures, such as `ring ×4`.
 

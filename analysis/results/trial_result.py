@@ -87,6 +87,8 @@ class TrialResult:
     batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
     strategy_choice: StrategyChoiceResult | None = None  # of a strategy that was chosen among candidates
     consensus: ConsensusResult | None = None  # of a gossip strategy
+    gradient_bytes: int = 0  # of a gradient or of the parameters on the wire, without compression; 0: not known
+    slowest_link_bps: float | None = None  # smallest declared rate; None: no rate is declared
 
     @property
     def is_finished(self) -> bool:

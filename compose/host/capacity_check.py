@@ -99,13 +99,14 @@ def _advise_for_workload(message: str, scenario: Scenario) -> str:
     return leave_out_simulated_engine(message) if scenario.workload.kind == "command" else message
 
 
-def _format_dilation_error(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
+def _format_dilation_error(demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
+    need, enough = demand.bottleneck_text, f"{demand.min_time_dilation:g}"
     return (
-        f"dilation: {trial_host_demand.declared:g} is too small for this host. Trial {trial_host_demand.trial} needs "
-        f"{trial_host_demand.bottleneck_text}, which this host provides from dilation "
-        f"{_format_rounded_up(trial_host_demand.needs[trial_host_demand.bottleneck_text])} on "
-        f"({_format_assumptions(trial_host_demand, host_capacity)}). "
-        f"Write dilation: {trial_host_demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
+        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs {need}; on this host, "
+        f"{demand.limits[need]}, which is enough from dilation {_format_rounded_up(demand.needs[need])} on "
+        f"({_format_assumptions(demand, host_capacity)}). Write dilation: {enough} at the top level of the scenario "
+        f"(the next usual value; the run takes {enough} times as long as the emulated training, and the report does "
+        "not change) or dilation: auto, or use --engine simulated"
     )
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from compose.calibration.capacity import HostCapacity
 from compose.host.compute_speed import CpuTimeFunctions
 from compose.host.network_load import format_rate_gbit, max_traffic_bps_by_link, total_payload_bps
-from compose.host.step_load import MAX_CPU_SHARE, predict_step_load, training_phases
+from compose.host.step_load import MAX_CPU_SHARE, format_cores, predict_step_load, training_phases
 from services.plan import Plan
 from services.schema.component import FrozenRecord
 
@@ -26,6 +26,7 @@ class TrialHostDemand(FrozenRecord):
     trial: str
     declared: float | None  # declared dilation; None: auto
     needs: dict[str, float]  # need in words -> smallest dilation under which this host can meet it
+    limits: dict[str, str] = Field(default={})  # need in words -> what a trial may use of this host, in words
     wishes: dict[str, float] = Field(default={})  # needs for precise steps, in the same form; they count for auto only
     gradient_cpu_s: float  # measured CPU seconds of one gradient, wall clock
     cpu_s: float  # CPU seconds of a step over all nodes, wall clock
@@ -70,8 +71,11 @@ def compute_host_demand(
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [predict_step_load(plan, phase, host_capacity, step_cpu_times) for phase in training_phases(plan)]
     needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in max_traffic_bps_by_link(plan)}
+    limits = dict.fromkeys(needs, f"a link may have up to {format_rate_gbit(host_capacity.shaped_bps)}")
     if total_bps := total_payload_bps(plan):
-        needs[f"all links together, {format_rate_gbit(total_bps)}"] = total_bps / host_capacity.total_bps
+        all_links_need = f"all links together, {format_rate_gbit(total_bps)}"
+        needs[all_links_need] = total_bps / host_capacity.total_bps
+        limits[all_links_need] = f"all links together may have up to {format_rate_gbit(host_capacity.total_bps)}"
     wishes: dict[str, float] = {}
     cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
@@ -82,17 +86,22 @@ def compute_host_demand(
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
         cpu_need = f"{1e3 * load.total_cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
         _raise_min_dilation(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
+        limits[cpu_need] = f"a step may use {MAX_CPU_SHARE:.0%} of the time of {format_cores(cores)}"
         if load.compute_phases:
-            _raise_min_dilation(needs, load.worst_slowdown_text, load.find_min_compute_dilation(cores))
+            compute_dilation, compute_need = load.find_min_compute_dilation(cores), load.worst_slowdown_text
+            if compute_dilation >= needs.get(compute_need, 0.0):
+                limits[compute_need] = load.describe_compute_limit(cores)
+            _raise_min_dilation(needs, compute_need, compute_dilation)
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
-            compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _raise_min_dilation(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+            asynchronous_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
+            _raise_min_dilation(wishes, asynchronous_need, MIN_ASYNC_COMPUTE_S / shortest_s)
     largest_load = max(loads, key=lambda load: load.total_cpu_s)
     return TrialHostDemand(
         trial=plan.trial,
         declared=time_dilation,
         needs=needs,
+        limits=limits,
         wishes=wishes,
         gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
         cpu_s=largest_load.total_cpu_s,

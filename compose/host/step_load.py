@@ -61,9 +61,27 @@ class StepHostLoad(NamedTuple):
         Fast enough means within the durations of the declared devices, plus the lateness that a step allows. One worker
         computes on one core.
         """
+        return max(self._find_min_dilations_of_compute(core_count))
+
+    def describe_compute_limit(self, core_count: int) -> str:
+        """Return in words what determines the smallest dilation at which this host computes fast enough."""
+        together, alone = self._find_min_dilations_of_compute(core_count)
+        late = f"compute may end late by {MAX_LATE_STEP_SHARE:.0%} of {self.step_duration_text}"
+        if alone > together:
+            return f"a worker may use {MAX_CORE_SHARE:.0%} of the time of a core, and {late}"
+        workers = f"the {len(self.compute_phases)} workers together" if len(self.compute_phases) > 1 else "a worker"
+        return f"{workers} may use {MAX_CPU_SHARE:.0%} of the time of {format_cores(core_count)}, and {late}"
+
+    def _find_min_dilations_of_compute(self, core_count: int) -> tuple[float, float]:
+        """Return the smallest dilation for the compute of all workers together, and for that of a single worker."""
         allowed_late_s = MAX_LATE_STEP_SHARE * self.step_s
         core_shares = [phase.cpu_s / (phase.device_s + allowed_late_s) for phase in self.compute_phases]
-        return max(sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE)
+        return sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE
+
+
+def format_cores(count: int) -> str:
+    """Return a number of cores as text: "1 core", "2 cores"."""
+    return f"{count} core{'s' * (count != 1)}"
 
 
 def training_phases(plan: Plan) -> tuple[Plan | PostSwitchPhasePlan, ...]:

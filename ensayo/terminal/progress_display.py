@@ -135,7 +135,8 @@ class PlainLineDisplay(RunProgressDisplay):
             self.print_line(f"  step {progress.trial_progress.step}: {progress.trial_progress}")
             return
         step = f"step {progress.finished_steps_of_trial}/{progress.current_plan.steps}"
-        self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
+        remaining_text = describe_remaining_time(progress.remaining_s())
+        self.print_line(f"  {step}: {', '.join(filter(None, (str(progress.trial_progress), remaining_text)))}")
 
     def show_trial_end(self, line: str) -> None:
         """Print an indented line for the ended trial, below the line of its start."""
@@ -185,10 +186,14 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._progress_bars.stop()
 
     def _update_run_bar(self) -> None:
-        progress, remaining_s = self.progress, self.progress.remaining_s()
-        note = f"{format_duration(remaining_s)} left" if remaining_s else ""
+        progress, note = self.progress, describe_remaining_time(self.progress.remaining_s())
         finished, total = len(progress.finished_trials_s), len(progress.plans)
         self._progress_bars.update(self._run_bar, completed=finished, total=total, note=note, visible=True)
+
+
+def describe_remaining_time(remaining_s: float | None) -> str:
+    """Return the estimated remaining time as text, such as `12 s left`; empty without an estimate."""
+    return "" if remaining_s is None else f"{format_duration(remaining_s)} left"
 
 
 def create_run_display(*, quiet: bool) -> RunProgressDisplay:

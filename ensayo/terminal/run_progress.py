@@ -109,30 +109,41 @@ class RunProgress:
         """Whether the number of steps of the running trial is known: that of a user's command is not."""
         return self.current_plan.sample_budget > 0
 
-    def remaining_s(self) -> float:
-        """Return the estimated wall time in seconds until all trials have ended.
+    def remaining_s(self) -> float | None:
+        """Return the estimated wall time in seconds until all trials have ended; None while it can't be estimated.
 
-        The estimate uses the progress so far and the plans of the trials.
+        A trial takes the time of its plan. Plans in virtual time have none; such a trial takes the mean time of the
+        ended trials, or before the first end, as long per sample as the running trial.
         """
         is_trial_running = self.started_trials > len(self.finished_trials_s)
-        remaining_trial_s = self._remaining_trial_s() if is_trial_running else 0.0
-        return remaining_trial_s + sum(self._expected_trial_s(plan) for plan in self.plans[self.started_trials :])
+        waiting_s = [self._expected_trial_s(plan) for plan in self.plans[self.started_trials :]]
+        parts_s = [*waiting_s, *([self._remaining_trial_s()] if is_trial_running else [])]
+        known_s = [seconds for seconds in parts_s if seconds is not None]
+        return sum(known_s) if len(known_s) == len(parts_s) else None
 
     def _trial_completed_share(self) -> float:
         """Return the used share of the running trial's sample budget, from 0 to 1."""
         budget = self.current_plan.sample_budget
         return min(1.0, self.trial_progress.sample_count / budget) if budget else 0.0
 
-    def _remaining_trial_s(self) -> float:
+    def _remaining_trial_s(self) -> float | None:
         elapsed_s, share = self.clock() - self._trial_started_s, self._trial_completed_share()
         if share:
             return elapsed_s * (1 - share) / share
-        return max(0.0, self._expected_trial_s(self.current_plan) - elapsed_s)
+        expected_s = self._expected_trial_s(self.current_plan)
+        return None if expected_s is None else max(0.0, expected_s - elapsed_s)
 
-    def _expected_trial_s(self, plan: Plan) -> float:
-        """Return the predicted wall time of a trial in seconds.
+    def _expected_trial_s(self, plan: Plan) -> float | None:
+        """Return the expected wall time of a trial in seconds; None if nothing is known about it."""
+        if plan.estimated_training_wall_s:
+            return plan.estimated_training_wall_s
+        if self.finished_trials_s:
+            return sum(self.finished_trials_s) / len(self.finished_trials_s)
+        return self._extrapolate_trial_s(plan)
 
-        The prediction is that of the trial's plan or, if the plan has none, the mean of the ended trials.
-        """
-        mean_s = sum(self.finished_trials_s) / len(self.finished_trials_s) if self.finished_trials_s else 0.0
-        return plan.estimated_training_wall_s or mean_s
+    def _extrapolate_trial_s(self, plan: Plan) -> float | None:
+        """Return the wall time of a trial that takes as long per sample as the running trial has taken so far."""
+        samples = self.trial_progress.sample_count
+        if not samples or not plan.sample_budget:
+            return None
+        return (self.clock() - self._trial_started_s) * plan.sample_budget / samples

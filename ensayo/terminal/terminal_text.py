@@ -3,9 +3,10 @@
 Other texts state the time dilation (slowdown of the emulation) and the chosen collectives.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from compose.host.capacity_check import CapacityCheck
+from services.cluster.undeclared_rates import describe_undeclared_rates
 from services.plan import Plan
 
 MINUTE_S, HOUR_S = 60, 3600
@@ -76,6 +77,11 @@ def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
             alternatives = ", ".join(f"{kind} {_format_ms(plan.exchange_s_by_choice[kind])}" for kind in slower)
             trial = f"{plan.trial[:3]} {trial_title(plan)}"
             yield f"{trial}: {chosen}, {_format_ms(plan.exchange_s_by_choice[chosen])} per exchange; {alternatives}"
+
+
+def undeclared_rate_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Return one line for each group of nodes whose links are not limited, though those of other nodes are."""
+    return dict.fromkeys(line for plan in plans for line in describe_undeclared_rates(plan.nodes, plan.network))
 
 
 def _format_ms(seconds: float) -> str:

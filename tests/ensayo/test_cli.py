@@ -52,7 +52,19 @@ def test_list_names_the_folder_of_the_files() -> None:
 
 def test_validate_counts_trials() -> None:
     """A mistake in a sweep shows first in the number of trials."""
-    assert output_of("validate", "quickstart", "smoke").splitlines() == ["quickstart: 7 trials", "smoke: 3 trials"]
+    result = CliRunner().invoke(cli.app, ["validate", "quickstart", "smoke"])
+
+    assert result.stdout.splitlines() == ["quickstart: 7 trials", "smoke: 3 trials"]
+
+
+@pytest.mark.parametrize(("names", "is_stated"), [(["smoke"], True), (["thesis", "smoke"], True), (["thesis"], False)])
+def test_validate_states_that_it_does_not_check_the_speed_of_this_host(names: list[str], *, is_stated: bool) -> None:
+    """A valid scenario may still be rejected by `ensayo run`, unless it computes all times."""
+    note = "not checked: whether this host is fast enough; ensayo plan and ensayo run check it"
+
+    result = CliRunner().invoke(cli.app, ["validate", *names])
+
+    assert (note in result.stderr.splitlines()) is is_stated
 
 
 def test_schema_is_json() -> None:

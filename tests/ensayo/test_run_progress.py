@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from analysis.report.wording import format_bytes
+from ensayo.terminal.progress_display import describe_remaining_time
 from ensayo.terminal.run_progress import RunProgress
 from ensayo.terminal.terminal_text import format_duration, format_step_time, trial_title
 from services.cluster.addresses import DummyAddresses
@@ -65,10 +66,10 @@ def test_remaining_time_is_estimated_from_this_and_ended_trials(plans: list[Plan
     progress = RunProgress(plans, clock := ManualClock())
 
     progress.start_trial()
-    assert progress.remaining_s() == 0
+    assert progress.remaining_s() is None
     clock.now = 10
     progress.record_log_event(event("eval_metrics", 1, {}, samples_count=1438))
-    assert progress.remaining_s() == 30
+    assert progress.remaining_s() == 30 + 40
     progress.finish_trial(10)
     assert progress.remaining_s() == 10
 
@@ -77,9 +78,41 @@ def test_remaining_time_is_estimated_from_this_and_ended_trials(plans: list[Plan
     assert progress.remaining_s() == 8
 
 
+def test_at_the_end_of_the_first_trial_the_other_trials_are_left(plans: list[Plan]) -> None:
+    """`0.0 s left` after the first of several trials is wrong; per sample they take about as long as the first."""
+    longer = plans[1].model_copy(update={"epochs": 2 * plans[1].epochs})
+    progress = RunProgress([plans[0], longer], clock := ManualClock())
+    progress.start_trial()
+    clock.now = 8
+
+    progress.record_log_event(event("eval_metrics", 1, {}, samples_count=4 * 1438))
+
+    assert progress.remaining_s() == 16
+
+
+def test_the_remaining_time_of_trials_of_unknown_length_is_not_estimated(plans: list[Plan]) -> None:
+    """The length of a command is known when it has ended."""
+    progress = RunProgress([plans[0], plans[1].model_copy(update={"epochs": 0})], clock := ManualClock())
+    progress.start_trial()
+    clock.now = 8
+    progress.record_log_event(event("eval_metrics", 1, {}, samples_count=2 * 1438))
+
+    before = progress.remaining_s()
+    progress.finish_trial(20)
+
+    assert before is None
+    assert progress.remaining_s() == 20
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, ""), (12.0, "12 s left"), (0.0, "0.0 s left")])
+def test_the_remaining_time_is_shown_where_it_is_known(seconds: float | None, text: str) -> None:
+    """No estimate is better than a wrong one."""
+    assert describe_remaining_time(seconds) == text
+
+
 def test_a_trial_that_runs_longer_than_its_plan_has_nothing_left(plans: list[Plan]) -> None:
     """Asynchronous workers end together with a sample or two too many."""
-    progress = RunProgress(plans, clock := ManualClock())
+    progress = RunProgress(plans[:1], clock := ManualClock())
     progress.start_trial()
     clock.now = 3
 

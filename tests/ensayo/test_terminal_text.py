@@ -1,9 +1,10 @@
 """Text about a trial on a terminal."""
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from ensayo.terminal.terminal_text import chosen_collective_lines, format_sweep_labels
+from ensayo.terminal.terminal_text import chosen_collective_lines, format_sweep_labels, undeclared_rate_lines
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
+from services.scenario.scenario import Scenario
 
 
 def test_swept_keys_are_named_by_their_last_part() -> None:
@@ -32,3 +33,26 @@ def test_the_choice_of_auto_is_printed_with_the_times_of_the_alternatives() -> N
         "024 auto, 4 workers, features 1024: ring, 131.7 ms per exchange; halving_doubling 131.7 ms"
     )
     assert first.endswith("reduce_to_one 526.8 ms")
+
+
+def test_an_unlimited_server_is_stated_once_for_all_trials() -> None:
+    """The number of workers is swept, and the server is the same."""
+    workload = {
+        "dataset": {"kind": "digits"},
+        "model": {"kind": "mlp"},
+        "optimiser": {"kind": "sgd", "rate": 0.1},
+        "batch": 64,
+    }
+    worker = {"throughput": "1000/s", "uplink": "10mbit", "downlink": "10mbit"}
+    document = {
+        "name": "unlimited",
+        "workload": workload,
+        "cluster": {"worker": worker},
+        "strategies": {"ring": {"kind": "all_reduce"}, "server": {"kind": "parameter_server"}},
+        "sweep": {"workers": [2, 4]},
+    }
+    trials = Scenario.decode(document).trials()
+
+    (line,) = undeclared_rate_lines([make_plan(trial, "run", "simulated", DummyAddresses()) for trial in trials])
+
+    assert line.startswith("server-0: no rate declared, so its link is not limited")

@@ -1,6 +1,8 @@
 """The examples of docs/own-code.md work as they are written."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from data_files import scenario_of
 from programs.notebooks import run_cells
 
 import ensayo
+from compose.engines.containers.node_image.packages import IMAGE_PYTHON
 
 
 @pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.torch), 1], ids=["torch", "python"])
@@ -69,3 +72,28 @@ def test_the_example_in_python_draws_speedup_curves_in_a_notebook(
     outputs = run_cells(tmp_path, pytestconfig.rootpath, "%matplotlib inline", source)
 
     assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.torch
+def test_the_script_of_the_page_measures_the_speed_of_a_device(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """A user copies it beside the module, and its output into the scenario."""
+    pytest.importorskip("torch")
+    page = (pytestconfig.rootpath / "docs" / "own-code.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "my_model.py").write_text(blocks[0])
+    (script,) = (block for block in blocks if "throughput: {" in block)
+    (tmp_path / "measure.py").write_text(script)
+
+    printed = subprocess.run([sys.executable, "measure.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    key, _, value = printed.stdout.strip().partition(": ")
+    assert ensayo.Worker(**{key: value})["throughput"] == value
+    assert re.fullmatch(r"[1-9]\d*/s", value)
+
+
+def test_the_page_states_the_python_of_the_node_image(pytestconfig: pytest.Config) -> None:
+    """A user has to choose it before the first installation."""
+    page = (pytestconfig.rootpath / "docs" / "own-code.md").read_text()
+
+    assert f"Python {IMAGE_PYTHON}, the version of the node image" in page
+    assert f"the minor version of Python that the node image has, {IMAGE_PYTHON}," in page

@@ -1,5 +1,7 @@
 """A user's module of PyTorch gives the bits of plain PyTorch, and is checked before anything starts."""
 
+import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -260,7 +262,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "Counter": ({}, "module", "a training pass changes the buffers calls; Ensayo exchanges parameters"),
     "Normalised": ({}, "buffers", r"the buffers 1\.running_mean, 1\.running_var, .*; write buffers: recompute"),
     "Decoder": ({}, "module", r"raised RuntimeError|raised IndexError|forward should return"),
-    "Values": ({"loss": "summed_error"}, "module", "loss: with each sample twice, the loss grows from"),
+    "make_labels": ({}, "module", r"an array \(4, 3\) .*, not \(4, 1\) of float32; the dataset has 3 values for each"),
+    "make_pair": ({}, "module", r"forward should return an array \(4, 3\) of float32 for 4 samples, not tuple"),
 }
 
 
@@ -273,6 +276,63 @@ def test_a_mistake_in_the_module_is_reported_before_anything_starts(name: str) -
         torch_net(name, **keys).unsupported_task_reason(NUMBERS)
 
     assert raised.value.key_path == (key,)
+
+
+EXPECTED_LOSS = (
+    r"; the loss gets outputs \(4, 3\) of float32 and targets \(4, 3\) of float32, and should return the mean loss "
+    r"over the samples: a tensor of shape \(\), as the losses of PyTorch do with reduction=\"mean\"$"
+)
+LOSS_MISTAKES = {
+    "summed_error": r"with each sample twice, the loss grows from [\d.]+ to [\d.]+, so it is a sum",
+    "unreduced_error": r"it returns a tensor \(4, 3\) of float32, not one number",
+    "error_as_number": "it returns a value of the type float, from which PyTorch computes no gradient",
+    "detached_error": r"it returns a tensor without the graph of the outputs \(detached\), so there is no gradient",
+    "error_of_transposed_targets": "raised RuntimeError: The size of tensor a .*",
+    "logarithmic_error": "the loss is nan for finite outputs",
+}
+
+
+@pytest.mark.parametrize("loss", LOSS_MISTAKES)
+def test_a_mistake_in_the_loss_function_is_reported_at_its_line(loss: str) -> None:
+    """The module is correct, so the message names the loss, what it returned, and what it should return."""
+    model = torch_net("Values", loss=loss)
+    source = inspect.getsourcelines(load_user_object(model.loss, "loss"))
+    lines = "|".join(str(source[1] + number) for number in range(len(source[0])))
+
+    with pytest.raises(OwnCodeError) as raised:
+        model.unsupported_task_reason(NUMBERS)
+
+    assert raised.value.key_path == ("loss",)
+    message = rf"torch_nets\.py:({lines}): {loss}:? {LOSS_MISTAKES[loss]}{EXPECTED_LOSS}"
+    assert re.search(message, str(raised.value)), raised.value
+
+
+def test_a_sum_over_samples_is_found_behind_dropout() -> None:
+    """Two training passes have different masks, so their losses have no exact ratio."""
+    model = torch_net("Net", loss="summed_cross_entropy", arguments={"dropout": 0.25})
+
+    with pytest.raises(OwnCodeError, match="with each sample twice, the loss grows from") as raised:
+        model.unsupported_task_reason(PICTURES)
+
+    assert raised.value.key_path == ("loss",)
+
+
+def test_a_loss_over_pairs_of_samples_is_no_sum() -> None:
+    """With each sample twice, each one has twice as many others, so the mean grows, by less than a factor of two."""
+    assert torch_net("Values", loss="contrastive_error").unsupported_task_reason(NUMBERS) is None
+
+
+def test_too_few_outputs_for_the_classes_are_reported_as_such() -> None:
+    """PyTorch would state a target out of bounds, and the targets are correct."""
+    message = (
+        r"Net: forward should return an array \(4, 10\) of float32 for 4 samples, not \(4, 7\) of float32; the dataset "
+        "has 10 classes, and each sample has a score for each"
+    )
+
+    with pytest.raises(OwnCodeError, match=message) as raised:
+        torch_net("Net", arguments={"classes": 7}).unsupported_task_reason(PICTURES)
+
+    assert raised.value.key_path == ("module",)
 
 
 def test_the_loss_of_another_task_is_rejected() -> None:

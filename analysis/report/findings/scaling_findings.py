@@ -7,6 +7,7 @@ import numpy as np
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.report.fastest import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import (
+    EFFICIENCY_DIGITS,
     TIMES_SIGN,
     format_interval,
     format_number,
@@ -79,7 +80,9 @@ def efficiency_vs_one_worker_finding(summary: RunSummary) -> str:
     if summary.target or len(worker_counts) != 1 or len(curves) < len(summary.curves) or len(summary.swept_values) > 1:
         return ""
     ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
-    efficiencies = [(each.description, format_percentage(each.points[0].efficiency, 1)) for each in ranked]
+    efficiencies = [
+        (each.description, format_percentage(each.points[0].efficiency, EFFICIENCY_DIGITS)) for each in ranked
+    ]
     where = f"on {format_worker_count(*worker_counts)}"
     if len(ranked) <= MAX_LISTED:
         parts = join_names(f"{name} keeps {efficiency}" for name, efficiency in efficiencies)
@@ -153,7 +156,8 @@ def _describe_efficiency(speedup_curve: SpeedupCurve, max_worker_counts: Collect
     """
     last = speedup_curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(max_worker_counts) > 1 else ""
-    efficiency = f"{format_percentage(last.efficiency)}{format_percentage_interval(last.efficiency_ci)}"
+    interval = format_percentage_interval(last.efficiency_ci, EFFICIENCY_DIGITS)
+    efficiency = f"{format_percentage(last.efficiency, EFFICIENCY_DIGITS)}{interval}"
     return f"{efficiency} with {speedup_curve.condition}{workers}{describe_efficiency_factors(last)}"
 
 

@@ -15,6 +15,7 @@ from analysis.metrics.comparisons.strategy_comparison import (
 from analysis.metrics.running_costs import JOULES_PER_WH
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.report.wording import (
+    EFFICIENCY_DIGITS,
     NO_VALUE,
     TIMES_SIGN,
     format_interval,
@@ -136,7 +137,8 @@ def _format_efficiencies(point: SpeedupPoint | None) -> tuple[str, str, str]:
     if point.statistical_efficiency is not None:
         hardware, statistical = map(format_percentage, (point.hardware_efficiency, point.statistical_efficiency))
         factors = f"{hardware} {TIMES_SIGN} {statistical}"
-    efficiency = f"{format_percentage(point.efficiency)}{format_percentage_interval(point.efficiency_ci)}"
+    interval = format_percentage_interval(point.efficiency_ci, EFFICIENCY_DIGITS)
+    efficiency = f"{format_percentage(point.efficiency, EFFICIENCY_DIGITS)}{interval}"
     return (f"{format_number(point.speedup)}{format_interval(point.speedup_ci)}", efficiency, factors)
 
 

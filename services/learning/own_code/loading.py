@@ -62,9 +62,9 @@ def describe_definition(code: UserCode, key: str = "module") -> str:
         return describe_place(code)
 
 
-def make_error(code: UserCode, message: str) -> OwnCodeError:
-    """Return the error for wrong results of the user's class or function."""
-    return OwnCodeError(("module",), f"{describe_definition(code)}: {code.name}: {message}")
+def make_error(code: UserCode, message: str, key: str = "module") -> OwnCodeError:
+    """Return the error for wrong results of the user's class or function, which `key` of the model names."""
+    return OwnCodeError((key,), f"{describe_definition(code, key)}: {code.name}: {message}")
 
 
 def call_user_object(code: UserCode, *positional: Any, **named: Any) -> Any:

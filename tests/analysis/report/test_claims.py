@@ -103,6 +103,7 @@ PHASES = {"compute": 0.1, "exchange": 0.1, "wait": 0.0, "update": 0.0}
 SLOW_PHASES = {"phase_seconds": PHASES | {"exchange": 0.4}}
 TIMED_PHASES = {"phase_seconds": PHASES}
 PER_EVALUATION = {"evaluation_samples": 500}
+SIZES: dict[str, Any] = {"gradient_bytes": 1_250_000, "slowest_link_bps": 1e7}
 
 # Claim (a part of a sentence), a run of which it is true, and runs of which it must not be said.
 CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
@@ -181,6 +182,37 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
         [
             [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, CROSSING, **SLOW_PHASES)],  # no winner
             [repeats("ring", 4, CLEAR, **TIMED_PHASES), repeats("ps", 4, SLOWER, **TIMED_PHASES)],
+        ],
+    ),
+    "the size of a gradient and the slowest link": (
+        "(a gradient has 1.25 MB without compression, the slowest link 10.0 Mbit/s)",
+        [repeats("ring", 4, CLEAR, **TIMED_PHASES, **SIZES), repeats("ps", 4, SLOWER, **SLOW_PHASES, **SIZES)],
+        [
+            [
+                repeats("ring", 4, CLEAR, **TIMED_PHASES, **SIZES),
+                repeats("ps", 4, SLOWER, **SLOW_PHASES, **SIZES | {"slowest_link_bps": None}),  # not the same links
+            ],
+            [
+                repeats("ring", 4, CLEAR, **TIMED_PHASES, **SIZES | {"slowest_link_bps": None}),
+                repeats("ps", 4, SLOWER, **SLOW_PHASES, **SIZES | {"slowest_link_bps": None}),
+            ],
+            [
+                repeats("ring", 4, CLEAR, **TIMED_PHASES, **SIZES),
+                repeats("ps", 4, SLOWER, phase_seconds=PHASES | {"wait": 0.4}, **SIZES),  # it waits, not exchanges
+            ],
+        ],
+    ),
+    "one worker alone has no exchange": (
+        "Why: ring on 4 workers exchanges for a mean of 400 ms per step",
+        [
+            repeats("none", 1, CLEAR, baseline=True, phase_seconds=PHASES | {"exchange": 0.0}),
+            repeats("ring", 4, SLOWER, **SLOW_PHASES),
+        ],
+        [
+            [
+                repeats("none", 1, SLOWER, baseline=True, phase_seconds=PHASES | {"exchange": 0.0}),
+                repeats("ring", 4, CLEAR, **SLOW_PHASES),  # one worker alone is not the fastest
+            ],
         ],
     ),
     "a strategy needs more samples": (

@@ -160,8 +160,8 @@ def test_efficiency_is_reported_at_the_largest_size_of_each_condition(trial: Tri
 
     assert describe_main_finding(summary(*fixed, *more)) == (
         "on the most workers that ran under each condition, the efficiency of ring is "
-        "25% with batch fixed (8 workers) (hardware 25% × statistical 100%), "
-        "100% with batch growing (4 workers) (hardware 100% × statistical 100%)"
+        "25.0% with batch fixed (8 workers) (hardware 25% × statistical 100%), "
+        "100.0% with batch growing (4 workers) (hardware 100% × statistical 100%)"
     )
 
 
@@ -171,7 +171,7 @@ def test_a_missed_target_is_not_reported_as_full_efficiency(trial: Trials) -> No
     more = sizes_of_ring(trial, "batch growing", {1: (8.0, 1000), 2: (4.0, 1000), 4: (2.0, None)})
 
     assert describe_main_finding(summary(*fixed, *more)).endswith(
-        ", 100% with batch growing; with batch growing by time for the same samples: hardware and statistical "
+        ", 100.0% with batch growing; with batch growing by time for the same samples: hardware and statistical "
         "efficiency are not measured, since not every number of workers reaches the target"
     )
 
@@ -187,8 +187,8 @@ def test_the_factors_of_the_efficiency_are_reported_under_each_condition(trial: 
     ]
 
     assert describe_main_finding(summary(*trials)) == (
-        "on 4 workers, the efficiency of ring is 50% with batch fixed (hardware 50% × statistical 100%), "
-        "50% with batch growing (hardware 100% × statistical 50%)"
+        "on 4 workers, the efficiency of ring is 50.0% with batch fixed (hardware 50% × statistical 100%), "
+        "50.0% with batch growing (hardware 100% × statistical 50%)"
     )
 
 

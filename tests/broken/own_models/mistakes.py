@@ -100,3 +100,11 @@ class ChangesParameters(Softmax):
 def make_model() -> Softmax:
     """Return a model; a function is no class."""
     return Softmax((64,), 10)
+
+
+class SumOfLossesWithDropout(SumOfLosses):
+    """Loss and gradient are sums over the samples, and each sample has another dropout mask."""
+
+    def loss_and_gradients(self, params: Any, x: Any, y: Any, rng: Any) -> Any:
+        mask = (rng.random(x.shape) < 0.75).astype(x.dtype)
+        return super().loss_and_gradients(params, x * mask, y, rng)

@@ -1,6 +1,7 @@
 """A trial that this host can't run is rejected before it starts, and the error names a dilation that is enough."""
 
 import json
+from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from compose.engines import create_engine
 from compose.host.capacity_check import CapacityCheck, check_host_can_run
 from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s, measure_parameter_update_s
 from compose.host.host_demand import USUAL_DILATIONS, TrialHostDemand, compute_host_demand
+from compose.host.step_load import StepHostLoad, WorkerComputeTimes
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
@@ -398,12 +400,32 @@ def test_the_error_for_a_too_small_dilation_names_a_sufficient_one() -> None:
 
     assert str(error.value) == (
         "dilation: 2 is too small for this host. Trial 000-it-w8-r0 needs "
-        "120 ms of CPU time in a step of 16 ms on 2 cores, "
-        "which this host provides from dilation 9.4 on "
+        "120 ms of CPU time in a step of 16 ms on 2 cores; on this host, a step may use 40% of the time of 2 cores, "
+        "which is enough from dilation 9.4 on "
         "(not calibrated: made up; gradients are timed on this CPU, also for device: auto). "
-        "Write dilation: 12 or dilation: auto, or use --engine simulated"
+        "Write dilation: 12 at the top level of the scenario (the next usual value; the run takes 12 times as long as "
+        "the emulated training, and the report does not change) or dilation: auto, or use --engine simulated"
     )
     assert check_scenario(scenario.model_copy(update={"dilation": 12.0})).demands[0].min_time_dilation == 12
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "limit", "formula"),
+    [
+        (4, 2, "the 4 workers together may use 40% of the time of 2 cores", lambda share: 4 * share / (0.4 * 2)),
+        (1, 64, "a worker may use 80% of the time of a core", lambda share: share / 0.8),
+        (1, 1, "a worker may use 40% of the time of 1 core", lambda share: share / 0.4),
+    ],
+)
+def test_the_limit_of_compute_explains_its_dilation(
+    workers: int, cores: int, limit: str, formula: Callable[[float], float]
+) -> None:
+    """A reader can compute the dilation from the numbers: 9 ms of compute in 8 ms alone give another one."""
+    phases = (WorkerComputeTimes(cpu_s=0.009, device_s=0.008),) * workers
+    load = StepHostLoad(messages=0, compute_phases=phases, overhead_cpu_s=0.0, step_s=0.240, is_asynchronous=False)
+
+    assert load.describe_compute_limit(cores) == f"{limit}, and compute may end late by 1% of a step of 240 ms"
+    assert load.find_min_compute_dilation(cores) == pytest.approx(formula(9 / (8 + 0.01 * 240)))
 
 
 def test_a_trial_that_no_dilation_makes_possible_is_rejected() -> None:

@@ -59,3 +59,20 @@ class Perceptron:
     def _forward(self, params: dict[str, Any], samples: Any) -> tuple[Any, Any]:
         hidden = tanh(samples @ params["hidden.weight"] + params["hidden.bias"])
         return hidden, hidden @ params["output.weight"] + params["output.bias"]
+
+
+class NoisyPerceptron(Perceptron):
+    """A perceptron with dropout of its inputs."""
+
+    def loss_and_gradients(self, params: dict[str, Any], x: Any, y: Any, rng: Any) -> tuple[float, dict[str, Any]]:
+        mask = (rng.random(x.shape) < 0.5).astype(x.dtype)
+        return super().loss_and_gradients(params, x * mask, y, rng)
+
+
+class Contrastive(Perceptron):
+    """A perceptron whose mean loss compares each sample with all others, so that it grows with the batch."""
+
+    def loss_and_gradients(self, params: dict[str, Any], x: Any, y: Any, rng: Any) -> tuple[float, dict[str, Any]]:
+        loss, gradients = super().loss_and_gradients(params, x, y, rng)
+        growth = float(array_namespace(x).log(len(x)))
+        return growth * loss, {name: growth * gradient for name, gradient in gradients.items()}

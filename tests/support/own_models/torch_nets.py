@@ -38,6 +38,16 @@ def make_nothing() -> None:
     """Return no module."""
 
 
+def make_labels(inputs: tuple[int, ...]) -> nn.Module:
+    """Return a network with one output."""
+    return nn.Linear(inputs[0], 1)
+
+
+def make_pair(inputs: tuple[int, ...], outputs: int) -> nn.Module:
+    """Return a network that returns two results."""
+    return Pair(inputs, outputs)
+
+
 class Normalised(nn.Sequential):
     """A network with batch normalisation."""
 
@@ -76,6 +86,13 @@ class Checkpointed(nn.Module):
             has_graph = torch.is_grad_enabled()
             hidden = checkpoint(self.shared, hidden, use_reentrant=True) if has_graph else self.shared(hidden)
         return self.last(hidden)
+
+
+class Pair(Values):
+    """A module that returns its outputs and its inputs."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), x
 
 
 class Counter(Values):
@@ -124,3 +141,33 @@ def absolute_error(outputs: Any, targets: Any) -> Any:
 
 def summed_error(outputs: Any, targets: Any) -> Any:
     return ((outputs - targets) ** 2).sum()
+
+
+def unreduced_error(outputs: Any, targets: Any) -> Any:
+    return (outputs - targets) ** 2
+
+
+def error_as_number(outputs: Any, targets: Any) -> Any:
+    return ((outputs - targets) ** 2).mean().item()
+
+
+def detached_error(outputs: Any, targets: Any) -> Any:
+    return ((outputs.detach() - targets) ** 2).mean()
+
+
+def error_of_transposed_targets(outputs: Any, targets: Any) -> Any:
+    return ((outputs - targets.T) ** 2).mean()
+
+
+def logarithmic_error(outputs: Any, targets: Any) -> Any:
+    return torch.log(-((outputs - targets) ** 2)).mean()
+
+
+def summed_cross_entropy(outputs: Any, targets: Any) -> Any:
+    return nn.functional.cross_entropy(outputs, targets, reduction="sum")
+
+
+def contrastive_error(outputs: Any, targets: Any) -> Any:
+    """Return a mean over samples that compares each sample with all others, so that it grows with the batch."""
+    similarities = outputs @ targets.T
+    return nn.functional.cross_entropy(similarities, torch.arange(len(outputs)))

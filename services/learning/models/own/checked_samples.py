@@ -35,3 +35,12 @@ def output_shape(learning_task: LearningTask, sample_count: int) -> Shape:
     """Return the shape of the outputs for a number of samples: scores of classes or tokens, or values."""
     positions = learning_task.inputs if learning_task.loss == "next_token" else ()
     return (sample_count, *positions, learning_task.outputs)
+
+
+def describe_output_count(learning_task: LearningTask) -> str:
+    """Return in words how many outputs a model has for each sample, or for each position of it, and why."""
+    if learning_task.loss == "next_token":
+        return f"the dataset has {learning_task.outputs} tokens, and each position of a sample has a score for each"
+    if learning_task.loss == "cross_entropy":
+        return f"the dataset has {learning_task.outputs} classes, and each sample has a score for each"
+    return f"the dataset has {learning_task.outputs} value{'s' * (learning_task.outputs > 1)} for each sample"

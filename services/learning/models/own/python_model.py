@@ -123,7 +123,10 @@ def _check_once(model: PythonModel, learning_task: LearningTask) -> None:
     """
     with redirect_stdout(sys.stderr):  # commands of Ensayo print their results to the standard output
         for dtype in ("float32", "float64"):
-            ResultChecks(model, model.module, learning_task, dtype, FUNCTION_NAMES).check_all()
+            checks = ResultChecks(model, model.module, learning_task, dtype, FUNCTION_NAMES)
+            checks.check_outputs()
+            checks.check_loss()
+            checks.check_mean()
         if model.check_gradient:
             check_gradient_along_random_direction(model, model.module, learning_task)
 

@@ -19,7 +19,8 @@ from services.learning.models.base import LossAndGradients, ModelFolders, Output
 from services.learning.models.own.base import UserModel
 from services.learning.models.own.checked_samples import draw_samples
 from services.learning.models.own.result_checks import FunctionNames, ResultChecks
-from services.learning.models.own.torch_network import LossFunction, Tensor, TorchNetwork
+from services.learning.models.own.torch_loss import Tensor, TrainingLoss, loss_of_task, loss_of_user
+from services.learning.models.own.torch_network import TorchNetwork
 from services.learning.objectives import LossName
 from services.learning.own_code import (
     OwnCodeError,
@@ -124,6 +125,12 @@ class TorchModel(UserModel):
         with explain_own_errors(self.module, f"the backward pass of {self.module.name}"):
             return value, network.compute_gradient(loss)
 
+    def training_loss(self, learning_task: LearningTask) -> TrainingLoss:
+        """Return the loss of training: the user's function, or that of the task."""
+        if isinstance(self.loss, UserCode):
+            return loss_of_user(self.loss)
+        return loss_of_task(self.module, learning_task.loss, self.installation)
+
     def _compute_loss(
         self, learning_task: LearningTask, params: Vector, x: Array, y: Array, randomness: BatchRandomness
     ) -> tuple[TorchNetwork, Tensor, float]:
@@ -131,8 +138,9 @@ class TorchModel(UserModel):
         network = _network_of(self, learning_task, str(params.dtype), "training")
         network.set_params(params)
         with explain_own_errors(self.module, self.module.name):
-            loss = network.compute_loss(x, y, randomness, _loss_function(self, learning_task))
-            return network, loss, float(loss.detach())
+            outputs = network.compute_training_outputs(x, randomness)
+        loss = self.training_loss(learning_task).compute(outputs, network.as_tensor(y))
+        return network, loss, float(loss.detach())
 
     def _explain_backward(self, gradients: Iterator[RangeGradient]) -> Iterator[RangeGradient]:
         """Yield gradients; an error in the backward pass, which runs meanwhile, is one of the user's code."""
@@ -186,19 +194,6 @@ def _build_network(model: TorchModel, learning_task: LearningTask, dtype: str, s
 
 
 @cache
-def _loss_function(model: TorchModel, learning_task: LearningTask) -> LossFunction:
-    """Return the loss of training: the user's function, or that of the task."""
-    if isinstance(model.loss, UserCode):
-        function: LossFunction = load_user_object(model.loss, "loss")
-        return function
-    functional = import_torch(model.installation).nn.functional
-    if learning_task.loss == "next_token":
-        return lambda outputs, targets: functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
-    losses: dict[str, LossFunction] = {"cross_entropy": functional.cross_entropy, "mse": functional.mse_loss}
-    return losses[learning_task.loss]
-
-
-@cache
 def _count_operations(model: TorchModel, learning_task: LearningTask) -> float:
     network = _network_of(model, learning_task, CHECKED_TYPE, "evaluation")
     x = draw_samples(learning_task, CHECKED_TYPE).x[:1]
@@ -218,7 +213,10 @@ def _check_once(model: TorchModel, learning_task: LearningTask) -> None:
     with redirect_stdout(sys.stderr):  # commands of Ensayo print their results to the standard output
         _check_initial_params(model, learning_task)
         _check_buffers(model, learning_task)
-        ResultChecks(model, model.module, learning_task, CHECKED_TYPE, FUNCTION_NAMES).check_all()
+        checks = ResultChecks(model, model.module, learning_task, CHECKED_TYPE, FUNCTION_NAMES)
+        checks.check_outputs()
+        _check_loss_function(model, learning_task)
+        checks.check_loss()
 
 
 def _check_initial_params(model: TorchModel, learning_task: LearningTask) -> None:
@@ -245,6 +243,18 @@ def _check_buffers(model: TorchModel, learning_task: LearningTask) -> None:
             f"{', '.join(statistics)} of batch normalisations; write buffers: recompute to compute mean and variance "
             "from training samples before each evaluation, or use another normalisation, such as GroupNorm",
         )
+
+
+def _check_loss_function(model: TorchModel, learning_task: LearningTask) -> None:
+    """Check the loss function for outputs of the module, which are the same for one and for two copies of a sample."""
+    network, (x, y) = (
+        _network_of(model, learning_task, CHECKED_TYPE, "training"),
+        draw_samples(learning_task, CHECKED_TYPE),
+    )
+    network.set_params(model.init_parameters(learning_task, 0, CHECKED_TYPE))
+    with explain_own_errors(model.module, model.module.name):
+        outputs = network.compute_training_outputs(x, DEFAULT_RANDOMNESS)
+    model.training_loss(learning_task).check_values(outputs, network.as_tensor(y))
 
 
 def _list_zeros(layout: ParameterLayout, params: Vector) -> Iterator[RangeGradient]:

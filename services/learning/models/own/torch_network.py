@@ -1,6 +1,6 @@
 """Module of PyTorch whose trainable parameters are views of one vector."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +12,6 @@ from services.learning.randomness import BatchRandomness
 from services.schema.arrays import HostArray
 
 Tensor: TypeAlias = Any  # torch.Tensor: PyTorch is not always installed
-LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # outputs and targets -> mean loss, shape ()
 
 MAX_COPIED_PARAMS = 200_000  # copying more takes as long as setting a view for each parameter
 
@@ -75,14 +74,14 @@ class TorchNetwork:
         """Return a tensor that shares the memory of an array; read-only arrays are copied."""
         return self.torch.from_numpy(array if array.flags.writeable else array.copy())
 
-    def compute_loss(self, x: HostArray, y: HostArray, randomness: BatchRandomness, loss: LossFunction) -> Tensor:
-        """Return the loss of a training step, from which `backward` can be called."""
+    def compute_training_outputs(self, x: HostArray, randomness: BatchRandomness) -> Tensor:
+        """Return the module's outputs in a training step, of which a loss can be computed."""
         self.torch.default_generator.manual_seed(
             randomness.create_seed()
         )  # that of the CPU; torch.manual_seed takes 0.3 ms
         if not self.module.training:
             self.module.train()
-        return loss(self.module(self.as_tensor(x)), self.as_tensor(y))
+        return self.module(self.as_tensor(x))
 
     def list_gradients(self, loss: Tensor) -> Iterator[RangeGradient]:
         """Yield the gradients of a loss from the end of the vector to its start, after the whole backward pass.
@@ -104,12 +103,13 @@ class TorchNetwork:
         return gradient
 
     def compute_outputs(self, params: HostArray, inputs: HostArray) -> HostArray:
-        """Return the module's outputs in evaluation."""
+        """Return the module's outputs in evaluation; results that are no tensor are returned as they are."""
         self.set_params(params)
         self.module.eval()
         with self.torch.no_grad():
-            outputs: HostArray = self.module(self.as_tensor(inputs)).numpy()
-        return outputs
+            outputs = self.module(self.as_tensor(inputs))
+        array: HostArray = outputs.numpy() if self.torch.is_tensor(outputs) else outputs
+        return array
 
     def recompute_statistics(self, params: HostArray, x: HostArray) -> None:
         """Set mean and variance of batch normalisations to those of the samples x, as a training pass would see them.
