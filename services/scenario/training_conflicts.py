@@ -1,12 +1,12 @@
 """Conflicts between the keys of a scenario that trains a model: sizes, batches, strategies, speeds, events, memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
 from services.scenario.learning_task import learning_task_of
-from services.schema.component import find_keys_set_by_ensayo
+from services.schema.component import find_changed_key, find_keys_set_by_ensayo
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.limits import MAX_PARAMETERS, MAX_STEPS
 from services.schema.units import Duration, Operations
@@ -48,6 +48,9 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             yield KeyConflict(("strategies", label, *path), f"{path[-1]} is set by Ensayo; remove it")
         conflicts = strategy.find_scenario_conflicts(_collect_scenario_sizes(scenario))
         yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
+        if reason := strategy.explain_worker_count_conflict(workers):
+            message = f"strategy {label}: {reason}, or remove strategies.{label}"
+            yield KeyConflict(("cluster", "workers"), message)
     schedule_conflicts = workload.schedule.find_budget_conflicts(workload.training_budget(workers))
     yield from prepend_parent_key("workload", prepend_parent_key("schedule", schedule_conflicts))
     if workload.global_batch_size(workers) < workers:
@@ -72,28 +75,54 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
 
 
 def explain_impossible_candidate(scenario: "Scenario", label: str, candidate: Strategy) -> str:
-    """Return why a scenario without a sweep cannot use a candidate of the strategy `label`; empty if it can.
+    """Return why a scenario without a sweep cannot use a candidate of the strategy `label`; empty if it can."""
+    conflict = _find_candidate_conflict(scenario, label, candidate)
+    return conflict.message if conflict else ""
+
+
+def _find_candidate_conflict(scenario: "Scenario", label: str, candidate: Strategy) -> KeyConflict | None:
+    """Return the first conflict of a candidate of the strategy `label` with a scenario without a sweep.
 
     Conflicts between other keys, which do not depend on the candidate, do not count.
     """
     with_candidate = scenario.model_copy(update={"strategies": {label: candidate}})
     conflicts = (each for each in find_unswept_conflicts(with_candidate) if each.key_path[0] == "strategies")
-    conflict = next(conflicts, None)
-    return conflict.message if conflict else ""
+    return next(conflicts, None)
 
 
 def _find_impossible_choices(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict for every strategy that chooses among candidates, of which none is possible."""
+    """Yield a conflict for every strategy that chooses among candidates, of which none is possible.
+
+    Its message has each reason once, with the candidates that it concerns. The default list always has a possible
+    candidate, an all-reduce without further keys.
+    """
     for label, strategy in scenario.strategies.items():
-        candidates, reasons = strategy.list_candidates(), list[str]()
-        for candidate in candidates:
-            if not (reason := explain_impossible_candidate(scenario, label, candidate)):
-                break
-            reasons.append(f"{candidate.kind}: {reason}")
-        if reasons and len(reasons) == len(candidates):
-            lines = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
-            message = f"no candidate is possible; add a candidate that is possible. Reasons:{lines}"
-            yield KeyConflict(("strategies", label), message)
+        if not (keys_by_reason := _collect_candidate_conflicts(scenario, label, strategy)):
+            continue
+        why = f"none of the {len(strategy.list_candidates())} candidates is possible"
+        remedy = "change the keys below, or add another candidate"
+        lines = "".join(f"\n  - {_describe_keys(keys)}: {reason}" for reason, keys in keys_by_reason.items())
+        yield KeyConflict(("strategies", label, "candidates"), f"{why}; {remedy}. Reasons:{lines}")
+
+
+def _collect_candidate_conflicts(scenario: "Scenario", label: str, strategy: Strategy) -> dict[str, list[str]]:
+    """Return the keys of the candidates of a strategy by the reason why they are not possible.
+
+    The result is empty if a candidate is possible, or if the strategy has no candidates.
+    """
+    keys_by_reason: dict[str, list[str]] = {}
+    for number, candidate in enumerate(strategy.list_candidates()):
+        conflict = _find_candidate_conflict(scenario, label, candidate)
+        if conflict is None:
+            return {}
+        key = ".".join(map(str, ("candidates", number, *conflict.key_path[2:])))
+        keys_by_reason.setdefault(conflict.message, []).append(key)
+    return keys_by_reason
+
+
+def _describe_keys(keys: Sequence[str]) -> str:
+    """Return the keys to change: the first one, and the number of others."""
+    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
 
 
 def _find_double_momentum_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
@@ -119,7 +148,7 @@ def _find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         stages = [stage for compressor in compressors for stage in compressor.list_format_stages()]
         if not stages:
             continue
-        key = ("strategies", label)
+        key = ("strategies", label, *find_changed_key(strategy, "warm_up_steps"))
         if len(phases) > 1:
             why = f"a warm-up of a compressor is not supported inside {strategy.kind}"
             yield KeyConflict(key, f"{why}; remove warm_up_steps")
@@ -161,6 +190,7 @@ def _collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         array_shapes=tuple(shape for _, shape in layout.arrays),
         has_declared_payload=workload.payload is not None,
+        micro_batches=workload.micro_batches,
         has_link_rates=scenario.cluster.has_link_rate_limits,
         whole_vector_need=workload.whole_vector_need,
         batch=workload.global_batch_size(workers),

@@ -68,6 +68,7 @@ class ScenarioSizes:
     )
     array_shapes: tuple[ArrayShape, ...] = ()  # of the model; empty: not known
     has_declared_payload: bool = False  # whether messages are as large as those of another model
+    micro_batches: int = 1  # parts in which a worker computes its share of a batch
 
     @property
     def parameter_count(self) -> int:
@@ -242,6 +243,10 @@ class Strategy(ScenarioComponent, ABC):
     def list_candidates(self) -> "tuple[SinglePhaseStrategy, ...]":
         """Return the strategies among which the plan of a trial chooses; empty if this strategy is planned itself."""
         return ()
+
+    def explain_worker_count_conflict(self, worker_count: int) -> str:  # noqa: ARG002 - most allow any number
+        """Return why this strategy can't train on this number of workers, and the remedy; empty if it can."""
+        return ""
 
     @abstractmethod
     def training_phases(self) -> PhasesAndSwitch:
