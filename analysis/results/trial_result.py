@@ -35,6 +35,8 @@ from analysis.metrics.step_seconds import (
 from analysis.metrics.strategy_choice import StrategyChoiceResult, describe_strategy_choice
 from analysis.metrics.strategy_switch import StrategySwitchResult, measure_switch_times
 from analysis.metrics.target import (
+    EvaluatedModel,
+    evaluated_model,
     evaluation_count,
     evaluation_interval_samples,
     evaluation_seconds,
@@ -119,6 +121,7 @@ class TrialResult:
     batch_balance: BatchBalanceResult | None = None  # None: all workers have equal shares of a batch
     strategy_choice: StrategyChoiceResult | None = None  # of a strategy that was chosen among candidates
     consensus: ConsensusResult | None = None  # of a gossip strategy
+    evaluated_model: EvaluatedModel | None = "shared"  # parameters on which the target is decided; None: of a command
 
     @property
     def is_finished(self) -> bool:
@@ -223,6 +226,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         batch_balance=measure_batch_balance(trial),
         strategy_choice=describe_strategy_choice(trial),
         consensus=measure_consensus(trial),
+        evaluated_model=evaluated_model(plan),
         **asdict(measure_running_costs(trial)),
     )
 
