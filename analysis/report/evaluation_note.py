@@ -1,6 +1,8 @@
 """Note of a report on evaluations: how exact times to the target are, and how long evaluations took."""
 
-from analysis.report.wording import format_number, format_percentage
+from collections.abc import Iterator
+
+from analysis.report.wording import format_number, format_percentage, join_names
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialResult
 
@@ -22,7 +24,21 @@ def evaluation_note(summary: RunSummary) -> str:
         f"{format_percentage(_resolution_share(coarsest))} or less ({coarsest.id}: about "
         f"{format_number(coarsest.evaluation_interval_s)} s)."
     )
-    return f"{resolution} {_describe_evaluation_time(trials)}".rstrip()
+    return " ".join(filter(None, (resolution, _describe_evaluation_time(trials), *_describe_evaluated_models(trials))))
+
+
+def _describe_evaluated_models(trials: list[TrialResult]) -> Iterator[str]:
+    """Yield sentences on the strategies whose evaluations do not measure parameters that all workers share."""
+    names: dict[str | None, dict[str, None]] = {}
+    for trial in trials:
+        names.setdefault(trial.evaluated_model, {})[trial.strategy] = None
+    if averaged := names.get("mean"):
+        yield f"The target of {join_names(averaged)} is decided on the mean over the parameters of all workers."
+    if of_worker_0 := names.get("worker-0, then mean"):
+        yield (
+            f"The target of {join_names(of_worker_0)} is decided on the parameters of worker-0; the result, the mean "
+            "over all workers, is evaluated after training, and may be better or worse."
+        )
 
 
 def _describe_evaluation_time(trials: list[TrialResult]) -> str:

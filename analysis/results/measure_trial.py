@@ -14,6 +14,7 @@ from analysis.metrics.learning.consensus import measure_consensus
 from analysis.metrics.learning.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.learning.staleness import staleness_statistics
 from analysis.metrics.learning.target import (
+    evaluated_model,
     evaluation_count,
     evaluation_interval_samples,
     evaluation_seconds,
@@ -97,6 +98,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         batch_balance=measure_batch_balance(trial),
         strategy_choice=describe_strategy_choice(trial),
         consensus=measure_consensus(trial),
+        evaluated_model=evaluated_model(plan),
         gradient_bytes=plan.vector_bytes,
         slowest_link_bps=plan.slowest_link_bps,
         **asdict(measure_running_costs(trial)),

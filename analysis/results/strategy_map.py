@@ -122,27 +122,28 @@ class StrategyMap:
 
     @property
     def finding(self) -> str:
-        """Sentence without full stop on the number of cells in which each strategy is the fastest."""
+        """Sentence without full stop on the number of combinations in which each strategy is the fastest."""
         achievement = f"reaches {self.target} first" if self.time_metric == "time_to_target" else "trains fastest"
         parts = [
-            f"{name} {achievement} in {count} of {len(self.cells)} cells" if index == 0 else f"{name} in {count}"
+            f"{name} {achievement} in {count}" if index == 0 else f"{name} in {count}"
             for index, (name, count) in enumerate(self.separated_cell_counts.items())
         ]
-        texts = [join_names(parts), *self._unseparated_texts]
-        return f"over {self.x_name} and {self.y_name}, {'; '.join(filter(None, texts))}"
+        fastest = join_names(parts) or "no strategy is proven to be the fastest in any"
+        texts = [fastest, join_names(self._unseparated_texts)]
+        return f"of {len(self.cells)} combinations of {self.x_name} and {self.y_name}, {'; '.join(filter(None, texts))}"
 
     @property
     def _unseparated_texts(self) -> list[str]:
+        """Numbers of combinations without a proven fastest strategy, with the reason."""
         with_result = [cell for cell in self.cells if cell.winner]
         too_close = sum(cell.answer == FasterAnswer.TOO_CLOSE for cell in with_result)
         unmeasured = sum(cell.answer == FasterAnswer.NOT_MEASURED for cell in with_result)
         empty = len(self.cells) - len(with_result)
-        texts = {
-            "the fastest strategy is too close to call": too_close,
-            "significance is not measured": unmeasured,
-            "there is no result": empty,
-        }
-        return [f"in {count} of {len(self.cells)} cells {text}" for text, count in texts.items() if count]
+        return [
+            *([f"{too_close} {'is' if too_close == 1 else 'are'} too close to call"] if too_close else []),
+            *([f"{unmeasured} {'has' if unmeasured == 1 else 'have'} no significance test"] if unmeasured else []),
+            *([f"{empty} {'has' if empty == 1 else 'have'} no result"] if empty else []),
+        ]
 
 
 def make_strategy_map(summary: RunSummary) -> StrategyMap | None:

@@ -9,6 +9,7 @@ from analysis.metrics.batch_shares import BatchBalanceResult
 from analysis.metrics.collectives import CollectiveTimes
 from analysis.metrics.event_outcomes import PlannedVsActualTimes
 from analysis.metrics.learning.consensus import ConsensusResult
+from analysis.metrics.learning.target import EvaluatedModel
 from analysis.metrics.learning.worker_samples import WorkerSampleCounts
 from analysis.metrics.step_times.compute_utilisation import UNKNOWN_UTILISATION, ComputeUtilisation
 from analysis.metrics.step_times.step_seconds import StepStatistic
@@ -89,6 +90,7 @@ class TrialResult:
     consensus: ConsensusResult | None = None  # of a gossip strategy
     gradient_bytes: int = 0  # of a gradient or of the parameters on the wire, without compression; 0: not known
     slowest_link_bps: float | None = None  # smallest declared rate; None: no rate is declared
+    evaluated_model: EvaluatedModel | None = "shared"  # parameters on which the target is decided; None: of a command
 
     @property
     def is_finished(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import ValidationError
 
 from compose.engines import ENGINE_CLASSES, choose_engine
+from compose.scenario_files.container_checks import find_files_unreadable_in_containers
 from compose.scenario_files.prediction_checks import find_events_after_training, find_too_frequent_random_events
 from compose.scenario_files.problems import ScenarioProblem
 from compose.scenario_files.slow_links import find_slow_links
@@ -75,6 +76,7 @@ def find_problems_needing_predictions(
         *((conflict, {}) for conflict in find_too_frequent_random_events(trials)),
         *((conflict, {}) for conflict in find_events_after_training(trials, resolve_engine_name)),
         *find_slow_links(trials, resolve_engine_name),
+        *find_files_unreadable_in_containers(trials, resolve_engine_name),
     ]
     return [
         _describe_sweep_conflict(conflict, scenario, scenario_yaml, sweep_point) for conflict, sweep_point in conflicts

@@ -41,3 +41,17 @@ def find_keys_set_by_ensayo(record: BaseModel) -> Iterator[tuple[str | int, ...]
             nested.append(((name,), value))
         for path, item in nested:
             yield from ((*path, *rest) for rest in find_keys_set_by_ensayo(item))
+
+
+def find_changed_key(record: BaseModel, key: str) -> tuple[str, ...]:
+    """Return the path of the first key with this name and another value than the default, in nested records.
+
+    The path is empty if there is none.
+    """
+    for name, field in type(record).model_fields.items():
+        value = getattr(record, name)
+        if name == key and value != field.get_default(call_default_factory=False):
+            return (name,)
+        if isinstance(value, BaseModel) and (path := find_changed_key(value, key)):
+            return (name, *path)
+    return ()

@@ -3,16 +3,13 @@
 This strategy is the baseline of every speedup.
 """
 
-from collections.abc import Iterator
 from typing import Literal
 
 from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
-from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
     WorkerAlgorithm,
@@ -28,13 +25,10 @@ class SingleWorker(SinglePhaseStrategy):
 
     kind: Literal["none"] = "none"
 
-    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        if scenario_sizes.workers != 1:
-            message = (
-                f"strategy none trains on one worker, but the cluster has {scenario_sizes.workers}; set "
-                "cluster.workers: 1, or remove this strategy"
-            )
-            yield KeyConflict((), message)
+    def explain_worker_count_conflict(self, worker_count: int) -> str:
+        if worker_count == 1:
+            return ""
+        return f"none trains on one worker, but the number of workers is {worker_count}; write 1"
 
     def describe_quality(self) -> TrainingQuality:
         return EXACT_QUALITY

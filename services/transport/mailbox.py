@@ -4,7 +4,7 @@ Messages are requested by sender and tag.
 """
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from functools import partial
 
 from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
@@ -53,6 +53,7 @@ class Mailbox:
         self._pending_by_tag: dict[tuple[str, MessageTag], _PendingReceive] = {}
         self._seen_tags: dict[str, set[MessageTag]] = defaultdict(set)
         self._newest_step: dict[tuple[str, int], int] = defaultdict(int)  # by sender and kind of message
+        self._delayed: dict[str, deque[Message]] = defaultdict(deque)  # by sender; each has a call of the event loop
         self._failed_sources: dict[str, NetworkError] = {}
         self._pending: dict[_PendingReceive, None] = {}  # oldest first
         self._is_timer_set = False
@@ -73,6 +74,18 @@ class Mailbox:
             self._unclaimed[source, message.tag] = message
         else:
             self._complete_receive(pending, message)
+
+    def deliver_at(self, loop_time_s: float, source: str, message: Message) -> None:
+        """Deliver a message at a time of the event loop.
+
+        Messages of one sender are delivered in the order of these calls, also at the same time, at which an event loop
+        runs its calls in any order.
+        """
+        self._delayed[source].append(message)
+        asyncio.get_running_loop().call_at(loop_time_s, self._deliver_oldest_delayed, source)
+
+    def _deliver_oldest_delayed(self, source: str) -> None:
+        self.deliver(source, self._delayed[source].popleft())
 
     def mark_source_failed(self, source: str, error: NetworkError) -> None:
         """Record that no more messages come from `source`.

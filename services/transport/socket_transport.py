@@ -151,4 +151,4 @@ class SocketTransport(Transport):
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self._shaping.delay_incoming(source, passage, self.size_on_wire(message))
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
-        asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)
+        self._mailbox.deliver_at(asyncio.get_running_loop().time() + wait_s, source, message)

@@ -74,7 +74,7 @@ class VirtualFabric:
     async def _deliver(self, source: str, target: str, message: Message, size_bytes: int) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
-        asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
+        self.mailboxes[target].deliver_at(delivery_s, source, message)
 
 
 class VirtualTransport(Transport):

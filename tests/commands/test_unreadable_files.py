@@ -6,6 +6,8 @@ import pytest
 from command_plans import plan_command
 
 from compose.commands.limits import check_commands
+from compose.scenario_files.load import load_scenario
+from compose.scenario_files.problems import ScenarioError
 from services.plan import CommandPlan
 from services.schema.errors import UserError
 
@@ -55,3 +57,29 @@ def test_files_that_are_not_copied_may_be_private(plan: CommandPlan) -> None:
         file.truncate(2 << 20)
 
     check_commands([plan])
+
+
+SCENARIO = """# Is a private file named with the line of the folder?
+name: private
+workload:
+  kind: command
+  command: python train.py
+  folder: code
+cluster: {workers: 2, worker: {memory: 512MiB}}
+strategies: {gloo: {kind: command}}
+baseline: false
+"""
+
+
+def test_the_error_for_a_private_file_has_the_line_of_the_folder(
+    plan: CommandPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scenario may name several folders in a sweep; the user must see which one to change."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (Path(plan.workload.folder) / ".env").touch(mode=0o600)
+    Path("private.yaml").write_text(SCENARIO)
+
+    with pytest.raises(ScenarioError, match=r"^private\.yaml:6: workload\.folder: code/\.env: containers run as"):
+        load_scenario("private.yaml", engine="docker")
+    load_scenario("private.yaml", engine="local")

@@ -61,6 +61,26 @@ def test_a_probe_in_virtual_time_overturns_a_prediction_that_neglects_jitter(tmp
     assert "jitter" in predicted["strategy_choice"]["candidates"][0]["estimate_reason"]
 
 
+@pytest.mark.parametrize("period", [5, 10])
+def test_the_probe_of_dynamic_shares_measures_steps_with_balanced_shares(period: int, tmp_path: Path) -> None:
+    """A mean that includes the steps before the first change, a large part of a probe, would reject this candidate."""
+    balances: list[dict[str, Any]] = [{"kind": "dynamic", "period": period}, {"kind": "proportional"}]
+    candidates = [{"kind": "all_reduce", "balance": balance} for balance in balances]
+    document = make_document({"candidates": candidates})
+    numbers = {"kind": "synthetic_regression", "samples": 1600, "features": 16, "outputs": 4}
+    document["workload"] |= {"dataset": numbers, "epochs": 12}  # 120 steps on whole batches
+    document["cluster"]["groups"] = [{"name": "slow", "ranks": [7], "speed": 0.5}]
+
+    choice = run_document(document, tmp_path / "both")[0]["strategy_choice"]
+    document["strategies"]["chosen"]["candidates"] = candidates[:1]
+    alone, _ = run_document(document, tmp_path / "dynamic")
+
+    (probed,) = (each for each in choice["candidates"] if "dynamic" in each["name"])
+    assert choice["chosen"] == "all_reduce (balance proportional)"
+    assert probed["probe_step_seconds"] == pytest.approx(alone["step_seconds"]["mean"], rel=0.02)
+    assert probed["predicted_step_seconds"] == pytest.approx(alone["step_seconds"]["mean"], rel=0.02)
+
+
 def test_summary_and_report_have_predictions_probes_choice_and_outcome(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

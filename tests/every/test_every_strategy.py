@@ -11,9 +11,9 @@ import pytest
 from guarded_arrays import GuardedDevice
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from simulated_trial import SimulatedTrial
-from strategy_contexts import context, fits
+from strategy_contexts import fits
 from user_code import perceptron, torch_net
 
 from services.compressors import fit_to_model
@@ -148,14 +148,13 @@ def test_strategy_survives_a_json_round_trip(strategy: Strategy) -> None:
 @every_strategy
 def test_every_strategy_allows_one_worker(strategy: Strategy) -> None:
     """Speedup is measured from one worker."""
-    assert not list(strategy.find_scenario_conflicts(context(1)))
+    assert fits(strategy, 1)
 
 
 def test_single_worker_strategy_rejects_two_workers() -> None:
     """Two workers that never exchange gradients would train two models."""
-    (conflict,) = SingleWorker().find_scenario_conflicts(context(2))
-
-    assert "one worker" in conflict.message
+    assert not fits(SingleWorker(), 2)
+    assert "one worker" in SingleWorker().explain_worker_count_conflict(2)
 
 
 def first_phase(strategy: Strategy, entries: int) -> SinglePhaseStrategy:
@@ -329,6 +328,30 @@ def test_replicas_are_equal_after_every_step_if_the_strategy_declares_it(strateg
     for event in (event for name in trial.workers for event in trial.events(name, "node_hash")):
         digests.setdefault(event["metadata"]["step"], set()).add(event["value"])
     assert {step: len(values) for step, values in digests.items()} == dict.fromkeys(range(1, 6), 1)
+
+
+@every_strategy
+def test_micro_batches_change_neither_losses_nor_bytes_nor_times(strategy: Strategy) -> None:
+    """K micro-batches of b samples equal a batch of K·b, whatever is exchanged afterwards.
+
+    An exchange that overlaps with the backward pass is rejected: it would begin in the last micro-batch.
+    """
+    workers = allowed_workers(strategy, 4)
+    if isinstance(getattr(strategy, "overlap", None), BucketOverlap | PriorityOverlap):
+        with pytest.raises(ValidationError, match="last of its 3 micro-batches"):
+            SimulatedTrial.of(strategy, 6, workers, 16, micro_batches=3)
+        return
+
+    whole, divided = (SimulatedTrial.of(strategy, 6, workers, 16, micro_batches=count) for count in (1, 3))
+
+    assert divided.stop["reason"] == whole.stop["reason"] == "budget used"
+    assert divided.params_sha256 != whole.params_sha256  # the order of the sums differs
+    assert divided.loss == pytest.approx(whole.loss, rel=1e-7)
+    for name in whole.workers:
+        rows, expected = (trial.rows(name, "node_steps") for trial in (divided, whole))
+        assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in expected], rel=1e-7)
+        for key in ("step_s", "samples", "bytes_sent"):
+            assert [row[key] for row in rows] == [row[key] for row in expected]
 
 
 @every_strategy

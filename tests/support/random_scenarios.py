@@ -37,15 +37,19 @@ STRATEGY_KINDS = (
 )
 
 
-def random_trials(kind: str, count: int, seed: int) -> list[TrialSpec]:
+def random_trials(kind: str, count: int, seed: int, *, has_other_keys: bool = False) -> list[TrialSpec]:
     """Return `count` valid trials of one kind of strategy with random settings.
 
-    Settings that a scenario may not combine are drawn again.
+    Settings that a scenario may not combine are drawn again. With `has_other_keys`, they also have number formats,
+    micro-batches, uneven data, events, and targets that end the training early.
     """
     rng, trials = Random(f"{kind} {seed}"), list[TrialSpec]()
     while len(trials) < count:
         try:
-            trials.extend(Scenario.decode(_random_document(kind, rng)).trials())
+            document = _random_document(kind, rng)
+            if has_other_keys:
+                _add_other_keys(document, rng)
+            trials.extend(Scenario.decode(document).trials())
         except (ValueError, ValidationError):
             continue
     return trials
@@ -74,6 +78,27 @@ def _random_document(kind: str, rng: Random) -> Document:
         "baseline": False,
         "seed": rng.randint(1, 1000),
     }
+
+
+def _add_other_keys(document: Document, rng: Random) -> None:
+    """Add keys that change what is computed, the size of messages, the network, or the end of the training."""
+    workload, workers = document["workload"], document["cluster"]["workers"]
+    document["cluster"]["worker"].pop("loss", None)  # virtual time loses no packets, so that the verdict is invalid
+    workload |= {"precision": rng.choice(["fp32", "fp64"]), "micro_batches": rng.choice([1, 2])}
+    if rng.random() < 0.3:
+        workload["partition"] = {"kind": "sizes", "shares": [rng.randint(2, 5) for _ in range(workers)]}
+    if rng.random() < 0.3:
+        workload |= {"target": {"metric": "mse", "at_most": 1e9}, "evaluate_every": rng.choice([64, 100, 300])}
+    if rng.random() < 0.5:
+        document["events"] = [_random_event(workers, rng)]
+
+
+def _random_event(workers: int, rng: Random) -> Document:
+    when = {"at": {"time": rng.choice(["10ms", "200ms"])}, "lasts": "100ms"}
+    change: Document = rng.choice(
+        [{"kind": "slowdown", "factor": 3}, {"kind": "link", "delay": "5ms"}, {"kind": "pause"}]
+    )
+    return {**change, "of": [f"worker-{rng.randrange(workers)}"], **when}
 
 
 def _random_cluster(workers: int, rng: Random) -> Document:

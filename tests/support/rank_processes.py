@@ -23,8 +23,11 @@ class RankFailure(Exception):
 class RankProcesses:
     """One process per rank, with a default process group of Ensayo."""
 
-    def __init__(self, rank_count: int, folder: Path, **settings: Any) -> None:
-        """Start the processes; `settings` are additional settings of their process groups."""
+    def __init__(self, rank_count: int, folder: Path, group_limit_s: float = 1800, **settings: Any) -> None:
+        """Start the processes; `settings` are additional settings of their process groups.
+
+        `group_limit_s` is the timeout of the default group in virtual seconds, by default that of PyTorch.
+        """
         names = [f"worker-{rank}" for rank in range(rank_count)]
         ports = find_free_ports(rank_count + 1)
         issue_certificates("test", names, folder)
@@ -34,7 +37,7 @@ class RankProcesses:
         for rank, name in enumerate(names):
             own = {"node": name, "peers": peers, "ranks": names, "listen": peers[name], "secrets": str(folder / name)}
             connection, inner = START_METHOD.Pipe()
-            arguments = (rank, rank_count, ports[-1], {**own, **settings}, inner)
+            arguments = (rank, rank_count, ports[-1], {**own, **settings}, group_limit_s, inner)
             process = START_METHOD.Process(target=_serve_calls, args=arguments, daemon=True)
             process.start()
             inner.close()
@@ -75,7 +78,9 @@ def find_free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in opened]
 
 
-def _serve_calls(rank: int, rank_count: int, port: int, settings: Mapping[str, Any], connection: Connection) -> None:
+def _serve_calls(
+    rank: int, rank_count: int, port: int, settings: Mapping[str, Any], group_limit_s: float, connection: Connection
+) -> None:
     """Create the default process group, then call functions until the test closes the connection."""
     import torch  # noqa: PLC0415 - only ranks need it
     import torch.distributed as dist  # noqa: PLC0415
@@ -85,7 +90,7 @@ def _serve_calls(rank: int, rank_count: int, port: int, settings: Mapping[str, A
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(rank_count))
     install_process_group(dict(settings))
     # The metering of a command multiplies time limits by the dilation, also the default of half an hour.
-    dist.init_process_group("gloo", timeout=timedelta(minutes=30) * settings.get("dilation", 1))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=group_limit_s) * settings.get("dilation", 1))
     while True:
         try:
             function, args = connection.recv()

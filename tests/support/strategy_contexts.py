@@ -17,4 +17,5 @@ def context(workers: int) -> ScenarioSizes:
 
 def fits(strategy: Strategy, workers: int) -> bool:
     """Return whether a strategy allows this number of workers."""
-    return not list(strategy.find_scenario_conflicts(context(workers)))
+    has_conflict = bool(strategy.explain_worker_count_conflict(workers))
+    return not has_conflict and not list(strategy.find_scenario_conflicts(context(workers)))

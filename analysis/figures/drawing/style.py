@@ -54,7 +54,7 @@ STEP_PHASE_COLOURS = {
 FIGURE_WIDTH_IN = 9.0
 TITLE_FONT_POINTS = 11
 TITLE_LINE_CHARACTERS = 92  # bold characters that fit in a line of the title
-FOOTER_LINE_CHARACTERS = 165  # characters that fit in a line of the footer
+FOOTER_LINE_CHARACTERS = 140  # characters that fit in a line of the footer
 LEGEND_FONT_POINTS = 8.5
 LEGEND_LINE_CHARACTERS = 118  # characters that fit in a line of the legend
 LEGEND_GAP_CHARACTERS = 7  # room that an entry of the legend takes beside its name
@@ -247,10 +247,10 @@ def format_run_footer(run_summary: RunSummary) -> str:
 def _join_into_lines(text_parts: Iterable[str], separator: str, max_characters: int) -> str:
     """Join pieces of text into lines of at most `max_characters`.
 
-    No line break is put inside a piece.
+    A line break is put inside a piece only if the piece is longer than a line.
     """
     lines: list[str] = []
-    for part in text_parts:
+    for part in (line for text in text_parts for line in textwrap.wrap(text, max_characters)):
         extended_line = separator.join([*lines[-1:], part])
         lines = [*lines[:-1], extended_line] if len(extended_line) <= max_characters else [*lines, part]
     return "\n".join(lines)

@@ -1,8 +1,28 @@
 """Time to target and samples to target of a trial, and the evaluations before the target."""
 
+from typing import Literal
+
 import pandas as pd
 
+from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_table import TrialLogTables
+
+# shared: parameters that all workers or the servers have in common
+# mean: mean over the parameters of all workers
+# worker-0, then mean: during training the parameters of worker-0, and after it the mean over all workers
+EvaluatedModel = Literal["shared", "mean", "worker-0, then mean"]
+
+
+def evaluated_model(plan: TrialPlan) -> EvaluatedModel | None:
+    """Return which parameters the evaluations of a trial measure, on which its target is decided.
+
+    None for a user's command, whose script decides.
+    """
+    if plan.workload_kind == "command":
+        return None
+    if plan.workers > 1 and plan.chooses_partners:
+        return "worker-0, then mean"
+    return "mean" if plan.is_gossip else "shared"
 
 
 def first_evaluation_at_target(trial: TrialLogTables) -> "pd.Series[float] | None":

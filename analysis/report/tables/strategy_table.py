@@ -118,11 +118,16 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
 
 
 def _format_time(group: TrialGroup, time_metric: TimeMetric) -> str:
-    """Return the olympic mean of the times with its interval, or how many runs missed the target."""
+    """Return the olympic mean of the times with its interval, and how many runs missed the target.
+
+    The text also states if the parameters of one worker decide whether the target is reached.
+    """
     missed = sum(trial.time_to_target_s is None for trial in group.trials) if time_metric == "time_to_target" else 0
     factor = SAMPLES_PER_TIME if time_metric == "time_to_samples" else 1
     times_s = factor * group.trial_times_s(time_metric)
     missed_text = f" (missed in {missed} of {len(group.trials)})" if missed else ""
+    if time_metric == "time_to_target" and group.trials[0].evaluated_model == "worker-0, then mean":
+        missed_text += " (of worker-0)"
     if not times_s.all():
         return "0"
     interval = confidence_interval(times_s, group.time_rounding_s(time_metric))

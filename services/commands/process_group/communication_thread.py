@@ -130,8 +130,8 @@ async def _start_transport(settings: ProcessGroupSettings, time_limit_s: float) 
         addresses=settings.addresses,
         identity=NodeIdentity.read(settings.node, settings.secrets),
         clock=clock,
-        timeout_s=time_limit_s,
-        stream_lifetime_s=time_limit_s,
+        timeout_s=max(settings.timeout_s, time_limit_s),  # to connect: other ranks may start later
+        stream_lifetime_s=max(settings.timeout_s, time_limit_s),
         shaping=_make_shaping(settings, clock),
         encrypt=settings.encrypt,
     )

@@ -32,7 +32,7 @@ class ProcessGroupSettings(FrozenRecord):
     dilation: float = Field(1.0, gt=0)  # wall seconds per virtual second
     collective: AnyCollective = Ring()  # all-reduce algorithm
     compress: AnyCompressor = IdentityCompressor()  # number format of sums of fp32 and fp64 tensors
-    timeout_s: float = Field(60, gt=0)  # virtual seconds within which a message must arrive, unless a group allows more
+    timeout_s: float = Field(60, gt=0)  # virtual seconds within which a message must arrive, unless a group has a limit
     plan: Path | None = (
         None  # plan of the trial, which defines the links that the transport emulates; None: no emulation
     )
@@ -80,7 +80,7 @@ class ProcessGroupSettings(FrozenRecord):
         half an hour for one that has ended.
         """
         limit_s = group_time_limit.total_seconds() / self.dilation
-        return self.timeout_s if isclose(limit_s, DEFAULT_GROUP_LIMIT_S) else max(self.timeout_s, limit_s)
+        return self.timeout_s if isclose(limit_s, DEFAULT_GROUP_LIMIT_S) else limit_s
 
     @property
     def addresses(self) -> dict[str, Address]:

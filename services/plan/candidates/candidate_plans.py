@@ -31,10 +31,26 @@ def plan_best_candidate(trial: TrialSpec, auto: AutoStrategy, plan_trial: PlanTr
 
 
 def _predict_warm_up_s(plan: TrainingPlan, trial: TrialSpec, candidate: AnyCandidate, plan_trial: PlanTrial) -> float:
-    """Return by how many seconds larger messages in the first steps lengthen a trial, for its plan."""
+    """Return by how many seconds the first steps lengthen a trial, for its plan.
+
+    In these steps, messages are larger, or workers have equal shares of a batch until they have measured their speeds.
+    """
+    equal_shares_s = _predict_equal_shares_s(plan)
     if not plan.format_stages:
+        return equal_shares_s
+    without_stages = plan_trial(trial.with_strategy(candidate.after_format_stages()))
+    return equal_shares_s + plan.predicted_s - without_stages.predicted_s
+
+
+def _predict_equal_shares_s(plan: TrainingPlan) -> float:
+    """Return by how many seconds equal shares of a batch lengthen the steps before the first change of the shares.
+
+    The result is 0 if shares never change, or if a worker has no declared speed.
+    """
+    balance = plan.balance
+    if balance is None or balance.equal_compute_s is None or balance.balanced_compute_s is None:
         return 0.0
-    return plan.predicted_s - plan_trial(trial.with_strategy(candidate.after_format_stages())).predicted_s
+    return balance.resize_period * (balance.equal_compute_s - balance.balanced_compute_s)
 
 
 def _make_record(
@@ -49,6 +65,7 @@ def _make_record(
         warm_up_step_s=warm_up_s / plan.steps if plan else 0.0,
         estimate_reason=plan.training_inapplicable_reason if plan else "",
         exchange_period=candidate.describe_worker_exchange().exchange_period,
+        resize_period=candidate.describe_worker_exchange().balance.resize_period,
     )
 
 

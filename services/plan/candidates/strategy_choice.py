@@ -24,7 +24,10 @@ class CandidateRecord(FrozenRecord):
     predicted_step_s: float | None = None  # mean over the budget of the trial; None for an impossible candidate
     estimate_reason: str = ""  # why no closed form describes the training time, so that it is an estimate
     exchange_period: int = 1  # steps from one exchange to the next
-    warm_up_step_s: float = 0.0  # part of `predicted_step_s` by which messages are larger in the first steps
+    resize_period: int = 0  # steps after which the shares of a batch may change; 0: never
+    # Part of `predicted_step_s` by which the first steps are longer, because messages are larger or workers have equal
+    # shares of a batch until they have measured their speeds.
+    warm_up_step_s: float = 0.0
     # Measured on whole batches after the warm-up, plus `warm_up_step_s`; None: not probed, or the probe failed.
     probe_step_s: float | None = None
     probe_failure: str = ""  # why the probe has no result
@@ -80,16 +83,20 @@ class StrategyChoice(FrozenRecord):
         return [self.chosen, *close][: self.probes] if close and self.probes > 1 else []
 
     def count_probe_steps(self, number: int) -> int:
-        """Return the number of training steps of the probe of a candidate: whole periods."""
-        period = self.candidates[number].exchange_period
+        """Return the number of training steps of the probe of a candidate: whole periods.
+
+        If the shares of a batch may change, the steps before the first change are added, because they do not count.
+        """
+        candidate = self.candidates[number]
+        period = max(candidate.exchange_period, candidate.resize_period)
         periods = max(-(-self.probe_steps // period), MIN_PROBED_PERIODS if period > 1 else 1)
-        return periods * period
+        return periods * period + candidate.resize_period
 
     def add_probe(self, number: int, step_s: float | None, failure: str) -> Self:
         """Return this choice with the result of a probe: a measured step in virtual seconds, or a failure.
 
-        A probe has no warm-up. The predicted mean time of the warm-up is added, so that the step is a mean over the
-        budget of the trial.
+        A measured step is one after the warm-up. The predicted mean time of the warm-up is added, so that the step is a
+        mean over the budget of the trial.
         """
         candidate = self.candidates[number]
         mean_step_s = None if step_s is None else step_s + candidate.warm_up_step_s

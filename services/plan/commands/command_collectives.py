@@ -73,13 +73,21 @@ def _plan_broadcast(call: CollectiveCall, root_rank: int, *, runs_on_gloo: bool)
 def _plan_sum(call: CollectiveCall, strategy: CommandStrategy) -> CollectiveTransfers:
     """Return the transfers of a sum with the collectives of Ensayo: gloo does what the declared collective can't do."""
     ranks, (entries, dtype) = call.group_size, entries_and_dtype_of(call)
-    compressor = compressor_of_type(strategy.compress, call.dtype)
+    compressor = compressor_of_sum(call, strategy)
     if call.operation == "reduce_scatter":
         schedule = plan_ring_reduce_scatter((entries // ranks,) * ranks)
         return CollectiveTransfers(ranks, schedule, entries // ranks * ranks, dtype, compressor)
     if strategy.collective.unsupported_rank_count_reason(ranks):
         return CollectiveTransfers(ranks, Ring().plan_transfers(ranks), entries, dtype)
     return CollectiveTransfers(ranks, strategy.collective.plan_transfers(ranks), entries, dtype, compressor)
+
+
+def compressor_of_sum(call: CollectiveCall, strategy: CommandStrategy) -> Compressor:
+    """Return the number format in which Ensayo sends the partial results of an all_reduce or a reduce_scatter.
+
+    Only sums and means of fp32 and fp64 are compressed.
+    """
+    return compressor_of_type(strategy.compress, call.dtype) if call.adds_entries else IdentityCompressor()
 
 
 def entries_and_dtype_of(call: CollectiveCall) -> tuple[int, str]:

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 
-from services.plan.commands.command_collectives import CollectiveTransfers, entries_and_dtype_of, plan_collective
+from services.plan.commands.command_collectives import (
+    CollectiveTransfers,
+    compressor_of_sum,
+    entries_and_dtype_of,
+    plan_collective,
+)
 from services.scenario.commands.step_profile import CollectiveCall, StepProfile
 from services.strategies import CommandStrategy
 from services.strategies.all_reduce import AllReduce
-from services.strategies.command import compressor_of_type
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
 SUMS = ("all_reduce", "reduce_scatter")
@@ -104,10 +108,10 @@ def _collective_s(call: CollectiveCall, strategy: CommandStrategy, cost_model: C
     if ranks == 1 or call.group_size != ranks or not _has_closed_form(call) or call.operation == "barrier":
         return 0.0
     if call.operation == "all_reduce" or (call.operation == "reduce_scatter" and runs_on_gloo):
-        compress = compressor_of_type(strategy.compress, call.dtype)
+        compress = compressor_of_sum(call, strategy)
         return _all_reduce_s(call, AllReduce(collective=strategy.collective, compress=compress), cost_model)
     if call.operation == "reduce_scatter":
-        ring = AllReduce(compress=compressor_of_type(strategy.compress, call.dtype))
+        ring = AllReduce(compress=compressor_of_sum(call, strategy))
         return _all_reduce_s(call, ring, cost_model) / 2
     if call.operation == "all_gather":
         whole = call.model_copy(update={"bytes": call.bytes * ranks})

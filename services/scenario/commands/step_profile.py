@@ -18,6 +18,12 @@ class CollectiveCall(FrozenRecord):
     group_size: int  # ranks that take part
     is_asynchronous: bool = False
     root_rank: int | None = None  # of a broadcast, in its group; None: other operations, or not known
+    reduce_operation: str | None = None  # such as sum, avg or max; None: other operations, or not known
+
+    @property
+    def adds_entries(self) -> bool:
+        """Whether the entries of all ranks are added, as in a sum or a mean; also if the reduction is not known."""
+        return self.reduce_operation in (None, "sum", "avg")
 
 
 class StepProfile(FrozenRecord):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from services.compressors import applies_momentum, list_format_stages
 from services.scenario.learning_task import learning_task_of
+from services.schema.component import find_changed_key
 from services.schema.conflicts import KeyConflict
 from services.strategies import ScenarioSizes
 
@@ -37,7 +38,7 @@ def find_format_stage_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         stages = [stage for compressor in compressors for stage in list_format_stages(compressor)]
         if not stages:
             continue
-        key = ("strategies", label)
+        key = ("strategies", label, *find_changed_key(strategy, "warm_up_steps"))
         if len(phases) > 1:
             why = f"a warm-up of a compressor is not supported inside {strategy.kind}"
             yield KeyConflict(key, f"{why}; remove warm_up_steps")
@@ -65,6 +66,7 @@ def collect_scenario_sizes(scenario: "Scenario") -> ScenarioSizes:
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         array_shapes=tuple(shape for _, shape in layout.arrays),
         has_declared_payload=workload.payload is not None,
+        micro_batches=workload.micro_batches,
         has_link_rates=scenario.cluster.has_link_rate_limits,
         whole_vector_need=workload.whole_vector_need,
         batch=workload.global_batch_size(workers),

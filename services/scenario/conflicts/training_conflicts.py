@@ -1,6 +1,6 @@
 """Conflicts between the keys of a scenario that trains a model: sizes, budget, evaluations, candidates and events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
@@ -58,6 +58,9 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             yield KeyConflict(("strategies", label, *path), f"{path[-1]} is set by Ensayo; remove it")
         conflicts = strategy.find_scenario_conflicts(collect_scenario_sizes(scenario))
         yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
+        if reason := strategy.explain_worker_count_conflict(workers):
+            message = f"strategy {label}: {reason}, or remove strategies.{label}"
+            yield KeyConflict(("cluster", "workers"), message)
     schedule_conflicts = workload.schedule.find_budget_conflicts(workload.training_budget(workers))
     yield from prepend_parent_key("workload", prepend_parent_key("schedule", schedule_conflicts))
     if workload.global_batch_size(workers) < workers:
@@ -82,28 +85,54 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
 
 
 def explain_impossible_candidate(scenario: "Scenario", label: str, candidate: Strategy) -> str:
-    """Return why a scenario without a sweep cannot use a candidate of the strategy `label`; empty if it can.
+    """Return why a scenario without a sweep cannot use a candidate of the strategy `label`; empty if it can."""
+    conflict = _find_candidate_conflict(scenario, label, candidate)
+    return conflict.message if conflict else ""
+
+
+def _find_candidate_conflict(scenario: "Scenario", label: str, candidate: Strategy) -> KeyConflict | None:
+    """Return the first conflict of a candidate of the strategy `label` with a scenario without a sweep.
 
     Conflicts between other keys, which do not depend on the candidate, do not count.
     """
     with_candidate = scenario.model_copy(update={"strategies": {label: candidate}})
     conflicts = (each for each in find_unswept_conflicts(with_candidate) if each.key_path[0] == "strategies")
-    conflict = next(conflicts, None)
-    return conflict.message if conflict else ""
+    return next(conflicts, None)
 
 
 def _find_impossible_choices(scenario: "Scenario") -> Iterator[KeyConflict]:
-    """Yield a conflict for every strategy that chooses among candidates, of which none is possible."""
+    """Yield a conflict for every strategy that chooses among candidates, of which none is possible.
+
+    Its message has each reason once, with the candidates that it concerns. The default list always has a possible
+    candidate, an all-reduce without further keys.
+    """
     for label, strategy in scenario.strategies.items():
-        candidates, reasons = strategy.list_candidates(), list[str]()
-        for candidate in candidates:
-            if not (reason := explain_impossible_candidate(scenario, label, candidate)):
-                break
-            reasons.append(f"{candidate.kind}: {reason}")
-        if reasons and len(reasons) == len(candidates):
-            lines = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
-            message = f"no candidate is possible; add a candidate that is possible. Reasons:{lines}"
-            yield KeyConflict(("strategies", label), message)
+        if not (keys_by_reason := _collect_candidate_conflicts(scenario, label, strategy)):
+            continue
+        why = f"none of the {len(strategy.list_candidates())} candidates is possible"
+        remedy = "change the keys below, or add another candidate"
+        lines = "".join(f"\n  - {_describe_keys(keys)}: {reason}" for reason, keys in keys_by_reason.items())
+        yield KeyConflict(("strategies", label, "candidates"), f"{why}; {remedy}. Reasons:{lines}")
+
+
+def _collect_candidate_conflicts(scenario: "Scenario", label: str, strategy: Strategy) -> dict[str, list[str]]:
+    """Return the keys of the candidates of a strategy by the reason why they are not possible.
+
+    The result is empty if a candidate is possible, or if the strategy has no candidates.
+    """
+    keys_by_reason: dict[str, list[str]] = {}
+    for number, candidate in enumerate(strategy.list_candidates()):
+        conflict = _find_candidate_conflict(scenario, label, candidate)
+        if conflict is None:
+            return {}
+        key = ".".join(map(str, ("candidates", number, *conflict.key_path[2:])))
+        keys_by_reason.setdefault(conflict.message, []).append(key)
+    return keys_by_reason
+
+
+def _describe_keys(keys: Sequence[str]) -> str:
+    """Return the keys to change: the first one, and the number of others."""
+    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -54,7 +54,7 @@ class AllReduce(SinglePhaseStrategy):
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from find_balance_conflicts(self.balance, scenario_sizes)
-        yield from self._find_overlap_conflicts()
+        yield from self._find_overlap_conflicts(scenario_sizes)
         yield from self._find_two_sum_conflicts(scenario_sizes)
         yield from find_array_conflicts({"compress": self.compress}, scenario_sizes)
         if self.compress.aggregation == "all_gather":
@@ -63,10 +63,13 @@ class AllReduce(SinglePhaseStrategy):
         yield from self._find_unused_key_conflict("gather", RingAllGather(), "collective")
         yield from self._find_collective_conflicts(scenario_sizes)
 
-    def _find_overlap_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_overlap_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.overlap == NO_OVERLAP:
             return
         remedy = "write overlap: {kind: none}"
+        if scenario_sizes.micro_batches > 1:
+            why = f"a worker knows no part of its gradient before the last of its {scenario_sizes.micro_batches}"
+            yield KeyConflict(("overlap",), f"{why} micro-batches; {remedy}, or workload.micro_batches: 1")
         if self.compress.aggregation != "partial_sums":
             why = f"compressor {self.compress.kind} compresses whole vectors, not buckets"
             yield KeyConflict(("overlap",), f"{why}; {remedy}, or compress with fp16 or bf16")

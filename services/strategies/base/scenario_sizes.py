@@ -35,6 +35,7 @@ class ScenarioSizes:
     )
     array_shapes: tuple[ArrayShape, ...] = ()  # of the model; empty: not known
     has_declared_payload: bool = False  # whether messages are as large as those of another model
+    micro_batches: int = 1  # parts in which a worker computes its share of a batch
 
     @property
     def parameter_count(self) -> int:

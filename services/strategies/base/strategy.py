@@ -86,6 +86,10 @@ class Strategy(ScenarioComponent, ABC):
         """Return the strategies among which the plan of a trial chooses; empty if this strategy is planned itself."""
         return ()
 
+    def explain_worker_count_conflict(self, worker_count: int) -> str:  # noqa: ARG002 - most allow any number
+        """Return why this strategy can't train on this number of workers, and the remedy; empty if it can."""
+        return ""
+
     @abstractmethod
     def training_phases(self) -> PhasesAndSwitch:
         """Return the training phases of this strategy."""

@@ -63,12 +63,12 @@ class NoLoCo(GossipStrategy):
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from super().find_scenario_conflicts(scenario_sizes)
         yield from find_period_conflicts(self.period, scenario_sizes)
-        if scenario_sizes.workers > 1 and scenario_sizes.workers % 2:
-            message = (
-                f"noloco exchanges in pairs, but the number of workers ({scenario_sizes.workers}) is odd; use an even "
-                "number of workers"
-            )
-            yield KeyConflict((), message)
+
+    def explain_worker_count_conflict(self, worker_count: int) -> str:
+        if worker_count == 1 or worker_count % 2 == 0:
+            return ""
+        why = f"noloco exchanges in pairs, but the number of workers ({worker_count}) is odd"
+        return f"{why}; write {worker_count - 1} or {worker_count + 1}"
 
     def describe_worker_exchange(self) -> ExchangePattern:
         return replace(super().describe_worker_exchange(), exchange_period=self.period)

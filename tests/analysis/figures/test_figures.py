@@ -511,7 +511,14 @@ def test_balance_points_are_marked_on_the_curves(
     assert listed == {(pick.strategy, pick.workers, pick.rule) for pick in numbers.balance}
 
 
-def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
+PAYLOAD = (
+    "messages as large as those of mlperf-gpt3 (30,800,000 parameters in fp32, 123 MB); the trained model has "
+    "4,810,000 parameters (19.2 MB)"
+)
+
+
+@pytest.mark.parametrize("payloads", [[], [PAYLOAD], [PAYLOAD, PAYLOAD], [f"{PAYLOAD}; {PAYLOAD}"]])
+def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder], payloads: list[str]) -> None:
     """The footer names the run and states that it is no MLPerf result: its end must not be cut."""
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
     summary = replace(
@@ -520,6 +527,7 @@ def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) 
         rungs={link_property: ["transport", "unknown"] for link_property in ("rate", "delay")},
         engine="local",
         verdict=VerdictLevel.DEGRADED,
+        payloads=payloads,
     )
 
     drawing = draw_step_breakdown(AnalysedRun(analysed.table, summary))

@@ -247,12 +247,20 @@ def test_the_title_counts_only_cells_that_a_test_separates(grid: MakeRun) -> Non
     )
     target = drawing_of(grid(SLOW, FAST, target=TARGET)).title
 
-    assert some == (
-        "over link and delay, ring trains fastest in 3 of 4 cells; in 1 of 4 cells the fastest strategy is too close "
-        "to call"
+    assert some == "of 4 combinations of link and delay, ring trains fastest in 3; 1 is too close to call"
+    assert none == (
+        "of 4 combinations of link and delay, no strategy is proven to be the fastest in any; 4 are too close to call"
     )
-    assert none == "over link and delay, in 4 of 4 cells the fastest strategy is too close to call"
-    assert target == f"over link and delay, ring reaches {TARGET} first in 3 of 4 cells and ps in 1"
+    assert target == f"of 4 combinations of link and delay, ring reaches {TARGET} first in 3 and ps in 1"
+
+
+def test_the_title_counts_cells_without_a_test_and_without_a_result(grid: MakeRun) -> None:
+    """They are neither won nor too close to call."""
+    once = drawing_of(grid([1.0], [5.0])).title
+    missed = drawing_of(grid([None, None, 1.0], [None, None, None], target=TARGET)).title
+
+    assert once == "of 4 combinations of link and delay, ring trains fastest in 3; 1 has no significance test"
+    assert missed == f"of 4 combinations of link and delay, ring reaches {TARGET} first in 3; 1 has no result"
 
 
 @pytest.mark.parametrize("kind", ["one strategy", "one key", "three keys", "key of one strategy", "nothing finished"])

@@ -16,7 +16,15 @@ MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
 
 CALL = {"operation": "all_reduce", "bytes": 4, "dtype": "float32", "group_size": 2, "is_asynchronous": False}
-DEFAULTS = {"launch_s": 0, "begin_s": 0, "end_s": 1, "is_gloo_fallback": False, "is_extra": False, "root_rank": None}
+DEFAULTS = {
+    "launch_s": 0,
+    "begin_s": 0,
+    "end_s": 1,
+    "is_gloo_fallback": False,
+    "is_extra": False,
+    "root_rank": None,
+    "reduce_operation": None,
+}
 PLAN = {
     "workers": 2,
     "workload_kind": "command",

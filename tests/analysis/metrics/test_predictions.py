@@ -1,18 +1,16 @@
 """Predicted times of random scenarios in virtual time: within 5 % of the measured times, or marked as inapplicable."""
 
-import json
 from pathlib import Path
 
 import pytest
+from analysed_trial import analyse_trial_spec, simulate_to_trial_folder
 from random_scenarios import STRATEGY_KINDS, random_trials
 
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
 from analysis.results.measure_trial import measure_trial
 from analysis.results.trial_result import TrialResult
-from services.cluster.addresses import DummyAddresses
-from services.node.simulate import simulate_trial_to_folder
-from services.plan import Plan, make_plan
+from services.plan import Plan
 from services.scenario.scenario import TrialSpec
 
 MAX_ERROR = 0.05
@@ -20,11 +18,7 @@ MAX_ERROR = 0.05
 
 def measure(trial: TrialSpec, folder: Path) -> tuple[Plan, TrialResult]:
     """Simulate a trial; return its plan and its metrics."""
-    plan = make_plan(trial, "run", "simulated", DummyAddresses())
-    (folder / "logs").mkdir(parents=True)
-    (folder / "plan.json").write_text(plan.model_dump_json())
-    simulate_trial_to_folder(plan, folder / "logs")
-    (folder / "status.json").write_text(json.dumps({"status": "success", "engine": "simulated"}))
+    plan = simulate_to_trial_folder(trial, folder)
     return plan, measure_trial(read_trial_tables(TrialFolder(folder)), ())
 
 
@@ -41,6 +35,18 @@ def test_every_prediction_without_a_mark_is_within_five_percent(kind: str, count
             assert result.samples_per_second == pytest.approx(result.predicted_samples_per_second, rel=MAX_ERROR)
         predicted += not plan.predicted.inapplicable_reason
     assert predicted >= count // 4
+
+
+@pytest.mark.parametrize("kind", STRATEGY_KINDS)
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_other_keys_of_a_scenario_leave_every_trial_valid(kind: str, count: int, tmp_path: Path) -> None:
+    """Number formats, micro-batches, uneven data, events and early ends, with settings that are random, too."""
+    for number, trial in enumerate(random_trials(kind, count, seed=5, has_other_keys=True)):
+        result = analyse_trial_spec(trial, tmp_path / "trials" / str(number)).result
+
+        assert (result.status, result.verdict, result.reasons) == ("success", "valid", [])
+        if trial.scenario.training_workload.target:
+            assert result.evaluations == 1
 
 
 def test_nothing_is_compared_where_packets_are_lost(tmp_path: Path) -> None:

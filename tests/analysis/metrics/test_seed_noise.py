@@ -12,6 +12,7 @@ from analysis.metrics.comparisons.seed_noise import SeedNoiseAnswer, compare_wit
 from analysis.reading.run_table import TrialLogTables
 from analysis.report.evaluation_note import evaluation_note
 from analysis.report.tables.regression_table import make_regression_table, seed_noise_sentence
+from analysis.report.tables.strategy_table import make_strategy_table
 from analysis.results.measure_trial import measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary, SkippedTrial
 from analysis.results.trial_group import TrialGroup, group_trials
@@ -221,3 +222,28 @@ def test_the_note_says_that_virtual_evaluations_take_no_time_only_if_they_do(gro
 
     assert "took no virtual time" in evaluation_note(summary_of(virtual))
     assert "Evaluations took" not in evaluation_note(summary_of(unlogged))
+
+
+def test_note_and_table_name_the_model_on_which_the_target_is_decided(group_of: MakeGroup) -> None:
+    """A time at which one worker reaches the target is no time of the common parameters beside it."""
+    reached = {"target": "r2 ≥ 0.5", "time_to_target_s": 10.0, "samples_to_target": 500, "evaluation_samples": 100}
+    models = {"ring": "shared", "gossip": "mean", "pairs": "worker-0, then mean", "ad_psgd": "worker-0, then mean"}
+    groups = [group_of(name, [0.7], **reached, evaluated_model=model) for name, model in models.items()]
+
+    note = evaluation_note(summary_of(*groups))
+    times = {row.group.strategy: row.time for row in make_strategy_table(summary_of(*groups)).rows}
+
+    assert "The target of gossip is decided on the mean" in note
+    assert "The target of pairs and ad_psgd is decided on the parameters of worker-0" in note
+    assert "decided on" not in evaluation_note(summary_of(groups[0]))
+    assert {name: "(of worker-0)" in text for name, text in times.items()} == {
+        name: model.startswith("worker-0") for name, model in models.items()
+    }
+
+
+def test_a_time_for_the_same_samples_does_not_depend_on_the_evaluated_model(group_of: MakeGroup) -> None:
+    group = group_of("pairs", [0.7], samples_per_second=10.0, evaluated_model="worker-0, then mean")
+
+    (row,) = make_strategy_table(summary_of(group)).rows
+
+    assert "worker-0" not in row.time

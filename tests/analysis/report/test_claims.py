@@ -386,7 +386,7 @@ CLAIMS: dict[str, tuple[str, list[Group], list[list[Group]]]] = {
         ],
     ),
     "a strategy is fastest over two swept keys": (
-        "over link and delay, ring trains fastest in 4 of 4 cells",
+        "of 4 combinations of link and delay, ring trains fastest in 4",
         [*over_links("ring", CLEAR), *over_links("ps", SLOWER)],
         [
             [*over_links("ring", CLEAR), *over_links("ps", CROSSING)],

@@ -45,16 +45,16 @@ async def sent_by_rank(settings: ProcessGroupSettings, ranks: int, run: RunOnRan
     return [member.transport.traffic.payload_bytes for member in members]
 
 
-def run_operation(operation: str, dtype: str, ranks: int) -> RunOnRank:
+def run_operation(operation: str, dtype: str, ranks: int, *, is_sum: bool = True) -> RunOnRank:
     """Return a function that runs an operation on one rank of a group."""
 
     async def run(communicator: GroupCommunicator, rank: int) -> None:
         vector, parts = np.ones(ENTRIES, dtype), (ENTRIES // ranks,) * ranks
         match operation:
             case "all_reduce":
-                await communicator.all_reduce(0, vector, add_entries, may_compress=True)
+                await communicator.all_reduce(0, vector, add_entries, may_compress=is_sum)
             case "reduce_scatter":
-                await communicator.reduce_scatter(0, vector, parts, add_entries, may_compress=True)
+                await communicator.reduce_scatter(0, vector, parts, add_entries, may_compress=is_sum)
             case "all_gather":
                 gathered = np.ones(ranks * vector.nbytes, np.uint8)
                 await communicator.all_gather(0, gathered, (vector.nbytes,) * ranks)
@@ -91,3 +91,20 @@ def test_the_counted_bytes_are_those_that_the_transport_sends(
 
     counted = [payload_bytes_sent(call, strategy, WORKERS, rank, runs_on_gloo=False) for rank in range(ranks)]
     assert counted == sent or (ranks < WORKERS and counted == [None] * ranks and len(set(sent)) > 1)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "max"])
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter"])
+def test_the_counted_bytes_of_other_reductions_than_sums_are_uncompressed(
+    operation: str, reduction: str, in_virtual_time: InVirtualTime
+) -> None:
+    """The process group compresses only sums and means."""
+    strategy = CommandStrategy.model_validate({"process_group": "ensayo", "compress": {"kind": "fp16"}})
+    call = CollectiveCall(
+        operation=operation, bytes=ENTRIES * 4, dtype="float32", group_size=WORKERS, reduce_operation=reduction
+    )
+    run = run_operation(operation, "float32", WORKERS, is_sum=reduction == "sum")
+
+    sent = in_virtual_time(sent_by_rank(make_settings(strategy), WORKERS, run))
+
+    assert [payload_bytes_sent(call, strategy, WORKERS, rank, runs_on_gloo=False) for rank in range(WORKERS)] == sent

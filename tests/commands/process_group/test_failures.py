@@ -107,4 +107,12 @@ def test_time_limit_of_a_group_is_wall_time_that_the_metering_has_multiplied() -
 
     limits_s = [settings.message_time_limit_s(timedelta(seconds=seconds)) for seconds in (20, 80, 4 * 1800)]
 
-    assert limits_s == [6.0, 20.0, 6.0], "the default of PyTorch is no declaration"
+    assert limits_s == [5.0, 20.0, 6.0], "the default of PyTorch is no declaration"
+
+
+def test_a_shorter_time_limit_of_the_script_counts(tmp_path: Path) -> None:
+    """A script that passes a timeout expects its error then, not after `timeouts.step`."""
+    with RankProcesses(2, tmp_path, group_limit_s=1, timeout_s=60) as ranks:
+        error, _ = ranks.call(checks.wait_for_silent_rank, 1)
+
+    assert "worker-1 within 1 s" in error

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from command_plans import schedule_of
 
+from services.commands.script_process.ensayo_meter.protocol import COLLECTIVE_COLUMNS
+
 pytest.importorskip("torch", reason="measured scripts need PyTorch; make test-torch installs it")
 pytestmark = pytest.mark.torch
 
@@ -102,6 +104,10 @@ def test_every_operation_is_executed_and_recorded(run_ranks: Any) -> None:
         assert [(row[1], row[4]) for row in sends] == [(16, False), (16, True), (16, True)]
         assert ["scatter", 32, "float32", 2, False] in [row[:5] for row in end["collectives"]]
         assert ["reduce_scatter", 32, "float32", 2, True] in [row[:5] for row in end["collectives"]]
+        calls = [dict(zip(COLLECTIVE_COLUMNS, row, strict=True)) for row in end["collectives"]]
+        reductions = {(call["operation"], call["reduce_operation"]) for call in calls if call["reduce_operation"]}
+        sums = {(operation, "sum") for operation in ("all_reduce", "reduce", "reduce_scatter")}
+        assert reductions == {*sums, ("all_reduce", "max")}
 
 
 def test_a_dry_run_executes_every_operation(dry_run: Any) -> None:

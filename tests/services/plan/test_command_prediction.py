@@ -209,3 +209,20 @@ def test_times_of_compressed_collectives_are_those_of_what_is_sent(operation: st
     plan = plan_step(profile, 0.2, strategy={"process_group": "ensayo", "compress": {"kind": "fp16"}})
 
     assert plan.predicted.exchange_s == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter"])
+@pytest.mark.parametrize(("reduction", "share"), [("sum", 0.5), ("avg", 0.5), (None, 0.5), ("max", 1), ("product", 1)])
+def test_only_sums_and_means_are_predicted_as_compressed(operation: str, reduction: str | None, share: float) -> None:
+    """The process group sends a maximum uncompressed, with twice the bytes and the time of a sum in fp16."""
+    called = call(operation, 4 * MB, 2).model_copy(
+        update={"dtype": "float32", "reduce_operation": reduction, "is_asynchronous": False}
+    )
+    profile = make_step_profile((operation, 4 * MB), launch_shares=(1.0,), is_asynchronous=False)
+    strategy = {"process_group": "ensayo", "compress": {"kind": "fp16"}}
+
+    plan = plan_step(profile.model_copy(update={"collectives": (called,)}), 0.2, strategy=strategy)
+
+    parts = 2 if operation == "all_reduce" else 1
+    assert plan.predicted.exchange_s == pytest.approx(parts * share * 2 * MB_S, rel=0.01)
+    assert plan.bytes_per_step["worker-0"] == parts * share * 2 * MB

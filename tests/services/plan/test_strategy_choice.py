@@ -356,6 +356,16 @@ def test_a_probe_has_whole_periods(exchange_period: int, steps: int) -> None:
     assert make_choice(1.0, exchange_period=exchange_period).count_probe_steps(0) == steps
 
 
+def test_a_probe_of_changing_shares_has_whole_periods_after_the_first_one() -> None:
+    """The steps of the first period have equal shares, so they do not count."""
+    choice = make_choice(1.0)
+    candidate = choice.candidates[0]
+
+    for period, steps in ((10, 40), (25, 100), (4, 24)):
+        changed = candidate.model_copy(update={"resize_period": period})
+        assert choice.model_copy(update={"candidates": (changed,)}).count_probe_steps(0) == steps
+
+
 @pytest.mark.parametrize(("step_count", "steps", "epochs"), [(5, 5, 1), (15, 15, 1), (16, 30, 2)])
 def test_a_probe_trains_whole_batches_of_the_same_workload(step_count: int, steps: int, epochs: int) -> None:
     """A smaller last batch would make the steps of a short probe seem shorter."""

@@ -69,6 +69,22 @@ def test_every_message_is_received_once_despite_copies_and_reordering(
     assert left_over == 0
 
 
+def test_delayed_messages_of_one_time_keep_their_order(in_virtual_time: InVirtualTime) -> None:
+    """A message that overtakes another one by two steps makes it look like a late duplicate, and it would be lost.
+
+    When an added delay ends, all messages that were delayed by it, and those behind them, arrive at the same time.
+    """
+
+    async def exchange() -> list[bytes]:
+        mailbox, tags = Mailbox(timeout_s=1.0), [MessageTag(2 * step, MessageKind.BLOCK) for step in range(9)]
+        for number, tag in enumerate(tags):
+            mailbox.deliver_at(0.5, "a", Message(tag, bytes([number])))
+            mailbox.deliver_at(0.1 * number, "b", Message(tag, b""))
+        return [bytes((await mailbox.receive("a", tag)).data) for tag in tags]
+
+    assert in_virtual_time(exchange()) == [bytes([number]) for number in range(9)]
+
+
 def test_messages_of_several_senders_with_the_same_tag_are_distinct(in_virtual_time: InVirtualTime) -> None:
     """All workers push with the same tag."""
 

@@ -16,6 +16,7 @@ from services.strategies.async_averaging.partial_all_reduce import GroupByteBoun
 Simulate = Callable[..., Any]
 
 SGD = {"kind": "sgd", "rate": 0.05}
+IID = {"kind": "iid"}
 PACED = {"throughput": "200/s", "uplink": "10mbit", "downlink": "10mbit"}
 JITTER = {"worker": {**PACED, "variation": {"kind": "lognormal", "sigma": 0.4}}}
 SLOW = {"name": "slow", "ranks": [3], "speed": 0.1}
@@ -60,9 +61,15 @@ def test_one_worker_equals_serial_training_bitwise(simulate: Simulate, strategy:
 
 
 @both
-@pytest.mark.parametrize("workers", [2, 5, 8])
+@pytest.mark.parametrize(
+    ("workers", "partition"), [(2, IID), (5, IID), (8, IID), (5, {"kind": "sizes", "shares": [5, 3, 3, 2, 2]})], ids=str
+)
 def test_averages_keep_the_mean_and_every_gradient_counts_once(
-    simulate: Simulate, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any], workers: int
+    simulate: Simulate,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: dict[str, Any],
+    workers: int,
+    partition: dict[str, Any],
 ) -> None:
     """The sum over workers changes only by the updates of the workers, whatever the groups or pairs are."""
     update_params, changes = ParameterUpdater.update_params, list[Vector]()
@@ -74,7 +81,8 @@ def test_averages_keep_the_mean_and_every_gradient_counts_once(
 
     monkeypatch.setattr(ParameterUpdater, "update_params", record_change)
 
-    trial = simulate(strategy, workers, cluster=JITTER, optimiser=SGD, precision="fp64", batch=16)
+    work = {"optimiser": SGD, "precision": "fp64", "batch": 16, "partition": partition}
+    trial = simulate(strategy, workers, cluster=JITTER, **work)
 
     plan = trial.plan
     initial = plan.model.init_parameters(plan.dataset.load("float64").task, plan.seed, plan.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
+from services.learning.partitions.assignment import assign_training_samples
 from services.strategies.random_partners import draw_pairs
 
 Simulate = Callable[..., Any]
@@ -25,6 +26,7 @@ LARGE = {
 }
 TOPOLOGIES = [{"kind": "ring"}, {"kind": "exponential"}, {"kind": "complete"}]
 ORDERS = ["mix_first", "update_first"]
+IID, UNEVEN = {"kind": "iid"}, {"kind": "sizes", "shares": [5, 3, 3, 2, 2]}
 
 
 def d_psgd(topology: str = "ring", order: str = "mix_first", **keys: Any) -> dict[str, Any]:
@@ -62,10 +64,11 @@ def planned_bytes(trial: Any) -> dict[str, float]:
 def train_without_nodes(plan: Any, matrices: list[Any], order: str) -> list[Any]:
     """Return the parameters of every worker after the budget, computed in one loop from the definition of D-PSGD."""
     data, ranks = plan.dataset.load("float64"), range(plan.workers)
+    parts = assign_training_samples(plan.partition, plan.dataset, plan.workers) or (None,) * plan.workers
     initial = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
     own, states = [initial] * plan.workers, [plan.optimiser.init_state(initial)] * plan.workers
     for step in range(plan.steps):
-        shares = [plan.data_order.select_sample_indices(step, rank, (1,) * plan.workers) for rank in ranks]
+        shares = [plan.data_order.select_sample_indices(step, rank, (1,) * plan.workers, parts[rank]) for rank in ranks]
         batch, matrix = sum(map(len, shares)), matrices[step % len(matrices)]
         gradients = [
             plan.model.loss_and_grad(data.task, own[rank], data.train_x[share], data.train_y[share])[1]
@@ -81,14 +84,17 @@ def train_without_nodes(plan: Any, matrices: list[Any], order: str) -> list[Any]
     return own
 
 
+@pytest.mark.parametrize("partition", [IID, UNEVEN], ids=lambda partition: partition["kind"])
 @pytest.mark.parametrize("batch", [12, 13])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology["kind"])
 def test_mean_equals_that_of_a_computation_without_nodes(
-    simulate: Simulate, topology: dict[str, Any], order: str, batch: int
+    simulate: Simulate, topology: dict[str, Any], order: str, batch: int, partition: dict[str, Any]
 ) -> None:
     """Five workers with equal and with unequal shares: x_i ← Σ_j W_ij x_j - η g_i, with momentum."""
-    trial = simulate({"kind": "d_psgd", "topology": topology, "order": order}, 5, batch=batch, precision="fp64")
+    work = {"batch": batch, "precision": "fp64", "partition": partition}
+
+    trial = simulate({"kind": "d_psgd", "topology": topology, "order": order}, 5, **work)
 
     rounds = trial.plan.strategy.topology.mixing_rounds(5)
     own = train_without_nodes(trial.plan, [each.as_matrix() for each in rounds], order)
@@ -230,10 +236,15 @@ def test_evaluation_exchange_is_part_of_the_predicted_training_time(simulate: Si
     assert (stop["time_ms"] - start["time_ms"]) / 1e3 == pytest.approx(trial.plan.predicted_s, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "partition", [IID, {"kind": "sizes", "shares": [5, 2]}], ids=lambda partition: partition["kind"]
+)
 @pytest.mark.parametrize("batch", [12, 13])
-def test_noloco_of_two_workers_without_momentum_equals_local_sgd(simulate: Simulate, batch: int) -> None:
+def test_noloco_of_two_workers_without_momentum_equals_local_sgd(
+    simulate: Simulate, batch: int, partition: dict[str, Any]
+) -> None:
     """The pair is all workers; with a rate and a pull of 1, both continue from the mean of their parameters."""
-    work = {"batch": batch, "precision": "fp64"}
+    work = {"batch": batch, "precision": "fp64", "partition": partition}
 
     trial = simulate(noloco(3, rate=1, momentum=0, pull=1), 2, **work)
 

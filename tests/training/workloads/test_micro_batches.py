@@ -10,26 +10,18 @@ from services.learning.models.base import Model
 
 Simulate = Callable[..., Any]
 
-STRATEGIES = {
-    "ring": {"kind": "all_reduce"},
-    "bsp": {"kind": "parameter_server", "servers": 2},
-    "asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
-    "easgd": {"kind": "easgd", "period": 2},
-    "diloco": {"kind": "diloco", "period": 2},
-}
-LINKS = {
-    "worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "1mbit"},
-    "server": {"uplink": "1mbit", "downlink": "1mbit"},
-}
+RING = {"kind": "all_reduce"}
+LINKS = {"worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "1mbit"}}
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("parts", [2, 3])
-def test_micro_batches_change_neither_parameters_nor_bytes_nor_times(simulate: Simulate, name: str, parts: int) -> None:
-    """K micro-batches of b samples equal a batch of K·b; the share of 13 or 14 of 40 samples is divided unevenly."""
+def test_shares_that_are_divided_unevenly_change_neither_parameters_nor_bytes_nor_times(
+    simulate: Simulate, parts: int
+) -> None:
+    """The share of a worker has 13 or 14 of 40 samples; tests/every/test_every_strategy.py tests every strategy."""
     work = {"batch": 40, "precision": "fp64", "cluster": LINKS}
 
-    whole, divided = (simulate(STRATEGIES[name], 3, micro_batches=count, **work) for count in (1, parts))
+    whole, divided = (simulate(RING, 3, micro_batches=count, **work) for count in (1, parts))
 
     np.testing.assert_allclose(divided.params, whole.params, rtol=1e-9, atol=1e-12)
     assert divided.params.tobytes() != whole.params.tobytes()  # the order of the sums differs

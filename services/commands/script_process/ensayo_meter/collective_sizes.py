@@ -60,6 +60,7 @@ METHODS: dict[str, tuple[str, FindInput]] = {
     "recv_anysource": ("recv", _first),
     "barrier": ("barrier", _nothing),
 }
+REDUCING_OPERATIONS = {"all_reduce": 1, "reduce": 1, "reduce_scatter": 2}  # operation -> number of tensor arguments
 
 
 def tensors_of(value: Any) -> Iterator[Any]:
@@ -96,3 +97,18 @@ def find_root_rank(method: str, arguments: Arguments) -> int | None:
         return None
     options = arguments[1] if len(arguments) > 1 else 0
     return int(getattr(options, "rootRank", options))
+
+
+def find_reduce_operation(method: str, arguments: Arguments) -> str | None:
+    """Return how a call reduces the entries of all ranks, such as sum or max; None for other operations.
+
+    The options of the call, or an argument after the tensors, state it; the default is a sum.
+    """
+    tensor_arguments = REDUCING_OPERATIONS.get(METHODS[method][0])
+    if tensor_arguments is None:
+        return None
+    for option in arguments[tensor_arguments:]:
+        reduction = getattr(option, "reduceOp", option)
+        if name := getattr(getattr(reduction, "op", reduction), "name", None):
+            return str(name).lower()
+    return "sum"

@@ -17,7 +17,7 @@ from .step_records import CollectiveRecord, StepRecord
 from .step_schedule import UNSTEADY_STEPS
 
 NO_GROUP = "the script created no process group of torch.distributed"
-DESCRIPTION = ("operation", "bytes", "dtype", "group_size", "is_asynchronous", "root_rank")
+DESCRIPTION = ("operation", "bytes", "dtype", "group_size", "is_asynchronous", "root_rank", "reduce_operation")
 
 
 class CpuClock:

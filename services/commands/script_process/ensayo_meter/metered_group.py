@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import ProcessGroup
 
-from .collective_sizes import METHODS, find_root_rank, measure_input
+from .collective_sizes import METHODS, find_reduce_operation, find_root_rank, measure_input
 from .metered_work import MeteredWork
 from .session import Session
 from .step_records import CollectiveRecord
@@ -119,6 +119,7 @@ class MeteredGroup(ProcessGroup):
             size_bytes, dtype = measure_input(method, arguments, size)
             record = tracker.launch(METHODS[method][0], size_bytes, dtype, size, is_async=is_async)
             record.root_rank = find_root_rank(method, arguments)
+            record.reduce_operation = find_reduce_operation(method, arguments)
         except Exception as error:  # noqa: BLE001 - the script goes on
             self._session.fail(error)
             return None

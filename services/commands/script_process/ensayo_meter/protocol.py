@@ -24,8 +24,8 @@ STEP_TIMES = ("begin_s", "end_s", "exposed_s", "hidden_s")
 # launch_s: the script calls the operation. begin_s: the process group gets it, after the pacing. end_s: it ends; null
 # if it was not complete when it was reported. Collectives of step 0 with launch_s before its begin_s are those of the
 # start. is_gloo_fallback: gloo runs it in place of Ensayo. is_extra: it belongs to an evaluation, or the step has it
-# besides those of the step profile; it is not paced. root_rank: from which a broadcast starts, in its group. For
-# operation and bytes see `collective_sizes`.
+# besides those of the step profile; it is not paced. root_rank: from which a broadcast starts, in its group.
+# reduce_operation: sum, avg, max, …, of an operation that reduces. For operation and bytes see `collective_sizes`.
 COLLECTIVE_COLUMNS = (
     "operation",
     "bytes",
@@ -38,6 +38,7 @@ COLLECTIVE_COLUMNS = (
     "is_gloo_fallback",
     "is_extra",
     "root_rank",
+    "reduce_operation",
 )
 MEASURE, DRY_RUN = "measure", "dry_run"  # modes
 GLOO, ENSAYO = "gloo", "ensayo"  # process groups

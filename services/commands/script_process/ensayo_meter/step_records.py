@@ -23,6 +23,7 @@ class CollectiveRecord:
     is_gloo_fallback: bool = False
     is_extra: bool = False
     root_rank: int | None = None
+    reduce_operation: str | None = None
     wait_begin_s: float | None = None  # the script begins to wait for it through its own handle
     wait_share: float | None = None  # of the step's compute before this wait, by the step schedule
     is_done: Callable[[], bool] | None = None  # whether it is complete, as long as that is not recorded
