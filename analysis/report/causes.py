@@ -15,6 +15,7 @@ from analysis.results.summary import RunSummary
 from analysis.results.trial_group import TrialGroup
 from analysis.statistics.intervals import ratio_interval
 
+MIN_SAVED_STEP_SHARE = 0.01  # share of a step below which a shorter step phase does not count as a cause
 MIN_CAUSE_RATIO = 1.1  # ratio below which a step phase or the samples to target do not count as a cause
 PHASE_VERBS = {"exchange": "exchanges for", "wait": "waits for", "compute": "computes for", "update": "updates for"}
 
@@ -67,7 +68,8 @@ def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[
         for phase in PHASE_VERBS
     }
     phase = max(saved_s, key=lambda name: saved_s[name])
-    if saved_s[phase] <= (MIN_CAUSE_RATIO - 1) * winner_group.mean_s_by_step_phase.get(phase, 0.0):
+    least_s = MIN_SAVED_STEP_SHARE * sum(winner_group.mean_s_by_step_phase.values())
+    if saved_s[phase] <= max((MIN_CAUSE_RATIO - 1) * winner_group.mean_s_by_step_phase.get(phase, 0.0), least_s):
         return ""
     ranked = sorted(peer_groups, key=lambda peer: peer.mean_s_by_step_phase.get(phase, 0.0))
     shown = peer_groups if len(peer_groups) <= MAX_LISTED else [ranked[0], ranked[-1]]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ensayo.terminal.terminal_text import format_step_time, trial_title
 from services.plan import Plan, StrategyChoice
+from services.plan.candidates.strategy_choice import NEGLIGIBLE_SHARE
 
 MAX_LISTED = 5
 
@@ -15,8 +16,9 @@ def strategy_choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
             continue
         choice, title = plan.strategy_choice, f"#{plan.trial[:3]} {trial_title(plan)}"
         yield (
-            f"{title}: quality {choice.guard}; by prediction the best of {len(choice.candidates)} candidates is "
-            f"{choice.chosen_candidate.name}{_describe_probes(choice)}"
+            f"{title}: quality {choice.guard}; by prediction, {choice.chosen_candidate.name} is the first of "
+            f"{len(choice.candidates)} candidates whose step is at most {NEGLIGIBLE_SHARE:.0%} longer than the shortest"
+            f"{_describe_probes(choice)}"
         )
         yield from _list_candidates(choice)
 
@@ -34,7 +36,8 @@ def _list_candidates(choice: StrategyChoice) -> Iterator[str]:
     for number in listed:
         candidate = choice.candidates[number]
         estimate = f", an estimate: {candidate.estimate_reason}" if candidate.estimate_reason else ""
-        yield f"  {format_step_time(seconds[number])} {candidate.name} ({candidate.quality}{estimate})"
+        probe = ", will be probed" if number in probed else ""
+        yield f"  {format_step_time(seconds[number])} {candidate.name} ({candidate.quality}{probe}{estimate})"
     slower, impossible = len(seconds) - len(listed), len(choice.candidates) - len(seconds)
     if slower or impossible:
         yield f"  {slower} possible candidates more, {impossible} that are not possible"

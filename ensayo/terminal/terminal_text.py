@@ -69,23 +69,21 @@ def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) ->
 def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
     """Yield a line of text for each plan whose collective is chosen automatically (`auto`).
 
-    The line states the chosen collective and the predicted exchange time of each candidate.
+    The line states the chosen collective and the predicted exchange time of each candidate. Where not every step
+    exchanges, it is the mean over the steps.
     """
     for plan in plans:
         if plan.exchange_s_by_choice:
             chosen, *slower = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)
-            alternatives = ", ".join(f"{kind} {_format_ms(plan.exchange_s_by_choice[kind])}" for kind in slower)
+            alternatives = ", ".join(f"{kind} {format_step_time(plan.exchange_s_by_choice[kind])}" for kind in slower)
             trial = f"{plan.trial[:3]} {trial_title(plan)}"
-            yield f"{trial}: {chosen}, {_format_ms(plan.exchange_s_by_choice[chosen])} per exchange; {alternatives}"
+            seconds = format_step_time(plan.exchange_s_by_choice[chosen])
+            yield f"{trial}: {chosen}, {seconds} of exchange per step; {alternatives}"
 
 
 def undeclared_rate_lines(plans: Sequence[Plan]) -> Iterable[str]:
     """Return one line for each group of nodes whose links are not limited, though those of other nodes are."""
     return dict.fromkeys(line for plan in plans for line in describe_undeclared_rates(plan.nodes, plan.network))
-
-
-def _format_ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.4g} ms"
 
 
 def trial_title(plan: Plan) -> str:

@@ -119,8 +119,12 @@ def test_the_plan_shows_the_candidates_and_the_choice_before_probes(tmp_path: Pa
     lines = CliRunner().invoke(app, ["plan", str(file)]).stdout.splitlines()
 
     start = next(number for number, line in enumerate(lines) if "quality rounded" in line)
-    assert lines[start].startswith("#000 chosen, 8 workers: quality rounded; by prediction the best of 32 candidates")
-    assert lines[start].endswith("; 3 candidates will be probed before the trial")
+    assert lines[start].startswith("#000 chosen, 8 workers: quality rounded; by prediction, all_reduce")
+    assert lines[start].endswith(
+        " is the first of 32 candidates whose step is at most 1% longer than the shortest; 3 candidates will be probed "
+        "before the trial"
+    )
+    assert sum("will be probed" in line for line in lines[start + 1 : start + 6]) == 3
     listed = [float(line.split()[0]) for line in lines[start + 1 : start + 6]]
     assert max(listed) <= 1.25 * min(listed)
     assert lines[start + 6].startswith("  ")
