@@ -20,6 +20,8 @@ from analysis.results.summary import RunSummary
 from analysis.results.swept_values import compute_sweep_slowdowns, describe_sweep_slowdown, groups_by_swept_values
 from services.scenario.published_curves import PublishedCurve
 
+MAX_FEW_REPEATS = 3
+
 
 def headline_sentences(summary: RunSummary) -> list[str]:
     """Return the headline sentences of a report: main finding, fastest strategy, causes, and reliability."""
@@ -215,4 +217,21 @@ def _run_reliability_sentence(summary: RunSummary) -> str:
     }
     repeats = max(len(group.trials) for group in summary.trial_groups)
     once = "Each trial ran once: the significance of differences is not measured, and no number has an interval."
-    return " ".join(filter(None, [by_level[summary.verdict], once if repeats == 1 else ""]))
+    return " ".join(
+        filter(None, [by_level[summary.verdict], once if repeats == 1 else _describe_few_repeats(summary, repeats)])
+    )
+
+
+def _describe_few_repeats(summary: RunSummary, repeats: int) -> str:
+    """Return a sentence on few repeats, if a difference whose own interval excludes 1 is not significant.
+
+    The test of significance counts all comparisons of the run, and has little power with few seeds.
+    """
+    comparisons = [gap.comparison for gap in summary.strategy_time_gaps if not gap.is_significant]
+    intervals = [comparison.interval for comparison in comparisons if comparison.interval]
+    if repeats > MAX_FEW_REPEATS or not any(low > 1 or high < 1 for low, high in intervals):
+        return ""
+    return (
+        f"With {repeats} repeats, some differences are not significant though their own interval excludes 1; more "
+        "repeats can decide them."
+    )

@@ -468,6 +468,22 @@ def test_the_table_compares_conditions_if_a_single_strategy_ran(run_of: Callable
     assert rows[1].comparison_text.endswith(" vs batch 1")
 
 
+@pytest.mark.parametrize(("repeats_of_each", "is_told"), [(2, True), (4, False)])
+def test_few_repeats_are_named_where_an_interval_excludes_1_and_nothing_is_significant(
+    run_of: Callable[..., RunSummary], repeats_of_each: int, is_told: bool
+) -> None:
+    """With many comparisons and two seeds, even 27 against 261 s is too close to call, and a user asks why."""
+    times = {"ring": 1.0, "ps": 1.02, "fp16": 1.04, "top_k": 1.06, "int8": 1.08}
+    groups = [
+        reaching(name, 4, [seconds * (1 + 0.001 * (repeat * index % 3)) for repeat in range(repeats_of_each)])
+        for index, (name, seconds) in enumerate(times.items())
+    ]
+
+    text = " ".join(headline_sentences(run_of(*groups)))
+
+    assert ("though their own interval excludes 1" in text) == is_told
+
+
 def test_the_table_has_columns_for_speedup_where_a_row_has_one(run_of: Callable[..., RunSummary]) -> None:
     """Columns of dashes would push the last column, which compares the strategies, out of the page."""
     same_size = make_strategy_table(run_of(reaching("ring", 4, CLEAR), reaching("ps", 4, SLOWER)))
