@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from services.scenario.commands.command_workload import CommandWorkload
-
 from compose.commands.packages import explain_packages_missing_in_containers
 from compose.commands.unreadable_files import explain_unreadable_file
 from compose.scenario_files.swept_trial import SweptTrial
+from services.scenario.commands.command_workload import CommandWorkload
 from services.scenario.run_settings import EngineName
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
