@@ -1,5 +1,6 @@
 """Fixtures, marks and records that tests of several folders share."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
@@ -116,11 +117,8 @@ def in_virtual_time() -> InVirtualTime:
     """Return a function that runs a coroutine in its own virtual-time loop and returns the result."""
 
     def run(main: Coroutine[Any, Any, Any]) -> Any:
-        loop = VirtualTimeLoop()
-        try:
-            return loop.run_until_complete(main)
-        finally:
-            loop.close()
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:  # cancels the tasks that are left after an error
+            return runner.run(main)
 
     return run
 

@@ -33,11 +33,11 @@ def _describe_evaluated_models(trials: list[TrialResult]) -> Iterator[str]:
     for trial in trials:
         names.setdefault(trial.evaluated_model, {})[trial.strategy] = None
     if averaged := names.get("mean"):
-        yield f"The target of {join_names(averaged)} is decided on the mean over the parameters of all workers."
-    if of_worker_0 := names.get("worker-0, then mean"):
+        yield f"For {join_names(averaged)}, the target is checked with the mean of all workers' parameters."
+    if of_worker_0 := names.get("worker_0_then_mean"):
         yield (
-            f"The target of {join_names(of_worker_0)} is decided on the parameters of worker-0; the result, the mean "
-            "over all workers, is evaluated after training, and may be better or worse."
+            f"For {join_names(of_worker_0)}, the target is checked with the parameters of worker-0; the result of the "
+            "training is the mean over all workers, which is evaluated afterwards and may be better or worse."
         )
 
 

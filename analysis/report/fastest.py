@@ -56,7 +56,7 @@ class TwoFastestStrategies:
         text = f"{self.winner.description} {self._winner_time_clause}"
         if self.is_tied:
             names = [group.description for group in self.tied]
-            return f"{text}; the difference to {shorten_list(names, MAX_LISTED, ', ')} is too close to call"
+            return f"{text}, but the difference to {shorten_list(names, MAX_LISTED, ', ')} is too close to call"
         if self.rival is None or math.isnan(self.second_to_first_ratio):
             return text
         if not math.isfinite(self.second_to_first_ratio):

@@ -232,6 +232,6 @@ def _describe_few_repeats(summary: RunSummary, repeats: int) -> str:
     if repeats > MAX_FEW_REPEATS or not any(low > 1 or high < 1 for low, high in intervals):
         return ""
     return (
-        f"With {repeats} repeats, some differences are not significant though their own interval excludes 1; more "
-        "repeats can decide them."
+        f"With {repeats} repeats, some differences are not significant after the adjustment for all comparisons of the "
+        "run, although the 95% interval of their time ratio excludes 1; more repeats may make them significant."
     )

@@ -1,6 +1,7 @@
 """Formatting of numbers and names in reports, tables and figures."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from services.scenario.payload import PlannedPayload
 
 MAX_TITLE_LENGTH = 140  # two lines of a report
+SEMICOLON_OUTSIDE_BRACKETS = re.compile(r"; (?![^(]*\))")
 MAX_LISTED_TRIALS = 3  # in a cell of a table
 NO_VALUE = "\N{EN DASH}"
 TIMES_SIGN = "\N{MULTIPLICATION SIGN}"
@@ -155,9 +157,9 @@ def split_long_sentence(sentence: str) -> tuple[str, str]:
 
     Returns:
         As many clauses as fit into MAX_TITLE_LENGTH characters, at least one, and the others; each as a sentence. The
-        second is empty where all fit.
+        second is empty where all fit. Brackets are not split.
     """
-    clauses = sentence.removesuffix(".").split("; ")
+    clauses = SEMICOLON_OUTSIDE_BRACKETS.split(sentence.removesuffix("."))
     lengths = accumulate(len(clause) + len("; ") for clause in clauses)
     fitting = max(1, sum(length <= MAX_TITLE_LENGTH for length in lengths))
     first, rest = "; ".join(clauses[:fitting]), "; ".join(clauses[fitting:])

@@ -103,10 +103,10 @@ def _format_dilation_error(demand: TrialHostDemand, host_capacity: HostCapacity)
     need, enough = demand.bottleneck_text, f"{demand.min_time_dilation:g}"
     return (
         f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs {need}; on this host, "
-        f"{demand.limits[need]}, which is enough from dilation {_format_rounded_up(demand.needs[need])} on "
-        f"({_format_assumptions(demand, host_capacity)}). Write dilation: {enough} at the top level of the scenario "
-        f"(the next usual value; the run takes {enough} times as long as the emulated training, and the report does "
-        "not change) or dilation: auto, or use --engine simulated"
+        f"{demand.limits[need]}. So the smallest sufficient dilation (slow-down of the run) is "
+        f"{_format_rounded_up(demand.needs[need])} ({_format_assumptions(demand, host_capacity)}). Write dilation: "
+        f"{enough} at the top level of the scenario (rounded up to a usual value; the run takes {enough} times as long "
+        "as the emulated training, and its results do not change) or dilation: auto, or use --engine simulated"
     )
 
 

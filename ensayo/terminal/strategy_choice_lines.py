@@ -16,9 +16,9 @@ def strategy_choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
             continue
         choice, title = plan.strategy_choice, f"#{plan.trial[:3]} {trial_title(plan)}"
         yield (
-            f"{title}: quality {choice.guard}; by prediction, {choice.chosen_candidate.name} is the first of "
-            f"{len(choice.candidates)} candidates whose step is at most {NEGLIGIBLE_SHARE:.0%} longer than the shortest"
-            f"{_describe_probes(choice)}"
+            f"{title}: quality {choice.guard}, {len(choice.candidates)} candidates; chosen by prediction: "
+            f"{choice.chosen_candidate.name}, the first in the list whose step is at most {NEGLIGIBLE_SHARE:.0%} "
+            f"longer than the shortest{_describe_probes(choice)}"
         )
         yield from _list_candidates(choice)
 
@@ -40,4 +40,4 @@ def _list_candidates(choice: StrategyChoice) -> Iterator[str]:
         yield f"  {format_step_time(seconds[number])} {candidate.name} ({candidate.quality}{probe}{estimate})"
     slower, impossible = len(seconds) - len(listed), len(choice.candidates) - len(seconds)
     if slower or impossible:
-        yield f"  {slower} possible candidates more, {impossible} that are not possible"
+        yield f"  {slower} more candidates are possible, {impossible} are not"

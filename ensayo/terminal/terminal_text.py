@@ -78,7 +78,7 @@ def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
             alternatives = ", ".join(f"{kind} {format_step_time(plan.exchange_s_by_choice[kind])}" for kind in slower)
             trial = f"{plan.trial[:3]} {trial_title(plan)}"
             seconds = format_step_time(plan.exchange_s_by_choice[chosen])
-            yield f"{trial}: {chosen}, {seconds} of exchange per step; {alternatives}"
+            yield f"{trial}: collective auto chose {chosen}, predicted exchange {seconds} per step; {alternatives}"
 
 
 def undeclared_rate_lines(plans: Sequence[Plan]) -> Iterable[str]:

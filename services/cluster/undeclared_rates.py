@@ -29,8 +29,8 @@ class NodeLinkRates(Protocol):
 def describe_undeclared_rates(nodes: Sequence[NodeLinkRates], network: Network) -> Iterator[str]:
     """Yield a statement for each role with nodes whose link is not limited, while others are.
 
-    Such a node sends or receives as fast as the host can. A node is left out if a link that it shares with others, or a
-    link to another node, limits it in the same direction.
+    A node is left out if links that it shares with others, or links to single nodes, limit all its flows in the same
+    direction.
 
     Args:
         nodes: all nodes of a trial; the coordinator exchanges no gradients and is left out.
@@ -41,12 +41,10 @@ def describe_undeclared_rates(nodes: Sequence[NodeLinkRates], network: Network) 
         unlimited = {direction: _list_unlimited(nodes, of_role, network, direction) for direction in DIRECTIONS}
         in_both = [name for name in unlimited["uplink"] if name in unlimited["downlink"]]
         if in_both:
-            where, keys = _name_nodes(in_both, of_role, section), f"{section}.uplink and {section}.downlink"
-            yield f"{where}: no rate declared, so {_its_link(in_both)}; {_remedy(keys)}"
+            yield _describe(in_both, of_role, section, "rate", DIRECTIONS)
         for direction, names in unlimited.items():
             if only := [name for name in names if name not in in_both]:
-                where = _name_nodes(only, of_role, section)
-                yield f"{where}: no {direction} declared, so it is not limited; {_remedy(f'{section}.{direction}')}"
+                yield _describe(only, of_role, section, direction, (direction,))
 
 
 def _list_unlimited(
@@ -55,24 +53,42 @@ def _list_unlimited(
     """Return the names of nodes of a role without a limit in one direction; none if no node declares a rate there."""
     if all(_declared_bps(node, direction) is None for node in nodes):
         return []
-    limited_names = {
-        name for link in network.shared_links for name in (link.sources if direction == "uplink" else link.targets)
-    }
-    return [node.name for node in of_role if _declared_bps(node, direction) is None and node.name not in limited_names]
+    return [
+        node.name
+        for node in of_role
+        if _declared_bps(node, direction) is None
+        and not all(_is_limited(node.name, peer, network, direction) for peer in _list_peers(node, nodes))
+    ]
+
+
+def _list_peers(node: NodeLinkRates, nodes: Sequence[NodeLinkRates]) -> list[str]:
+    """Return the nodes with which a node exchanges vectors: servers and workers with each other, else all workers."""
+    names = {role: [each.name for each in nodes if each.role == role] for role in SCENARIO_SECTIONS}
+    if node.role == "worker" and not names["ps_shard"]:
+        return [name for name in names["worker"] if name != node.name]
+    return names["worker" if node.role == "ps_shard" else "ps_shard"]
+
+
+def _is_limited(name: str, peer: str, network: Network, direction: LinkDirection) -> bool:
+    """Return whether a link that is not the node's own limits its flow to or from another node."""
+    source, target = (name, peer) if direction == "uplink" else (peer, name)
+    return any(link.carries_flow(source, target) for link in network.shared_links)
 
 
 def _declared_bps(node: NodeLinkRates, direction: LinkDirection) -> float | None:
     return node.uplink_bps if direction == "uplink" else node.downlink_bps
 
 
-def _name_nodes(names: Sequence[str], of_role: Sequence[NodeLinkRates], section: str) -> str:
-    """Return the names of nodes; all nodes of a role are named together."""
-    return f"every {section}" if len(names) == len(of_role) > 1 else ", ".join(names)
-
-
-def _its_link(names: Sequence[str]) -> str:
-    return "its link is not limited" if len(names) == 1 else "their links are not limited"
-
-
-def _remedy(keys: str) -> str:
-    return f"to limit it, declare {keys} in the section cluster"
+def _describe(
+    names: Sequence[str],
+    of_role: Sequence[NodeLinkRates],
+    section: str,
+    undeclared: str,
+    directions: Sequence[LinkDirection],
+) -> str:
+    """Return the statement on nodes of a role; all nodes of a role are named together."""
+    where = f"all {section}s" if len(names) == len(of_role) > 1 else ", ".join(names)
+    links, them = ("its link is", "it") if len(names) == 1 else ("their links are", "them")
+    keys = " and ".join(f"cluster.{section}.{direction}" for direction in directions)
+    beside = "" if undeclared == "rate" else " in this direction"
+    return f"{where}: no {undeclared} declared, so {links} not limited{beside}; to limit {them}, declare {keys}"

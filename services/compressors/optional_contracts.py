@@ -11,8 +11,8 @@ A compressor implements only the contracts that apply to it:
 | `RangeDependentCompressor` | `large_arrays_only` | strategies with servers: compression of a shard |
 | `ErrorFeedbackInner` | `random_k`, `qsgd`, `sign` | `error_feedback` |
 
-Callers use the functions of this module. They look inside wrappers, and return a default for a compression that does
-not implement the contract.
+Callers use the functions of this module, which return a default for a compression that does not implement the contract.
+Those on density, momentum and stages look inside wrappers; a wrapper itself implements the others.
 """
 
 from abc import ABC, abstractmethod

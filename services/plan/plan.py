@@ -75,7 +75,7 @@ class Plan(FrozenRecord, ABC):
     delay_mechanism: Literal["kernel", "transport"] = "kernel"  # what delays messages under engine `docker`
     hash_every_step: bool = False  # whether replicas are compared after every step, which costs time, or every epoch
 
-    # Whether all workers do the same number of steps, and evaluate common parameters after the same step.
+    # Whether all workers do the same number of steps, and stop for an evaluation after the same step.
     is_synchronous: bool = True
     is_gossip: bool = False  # whether workers exchange vectors only with neighbours, so that no step is a barrier
     exchange_period: int = 1  # steps from one exchange to the next

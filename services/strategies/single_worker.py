@@ -28,7 +28,7 @@ class SingleWorker(SinglePhaseStrategy):
     def explain_worker_count_conflict(self, worker_count: int) -> str:
         if worker_count == 1:
             return ""
-        return f"none trains on one worker, but the number of workers is {worker_count}; write 1"
+        return f"its kind, none, trains on one worker only, but the number of workers is {worker_count}; write 1"
 
     def describe_quality(self) -> TrainingQuality:
         return EXACT_QUALITY

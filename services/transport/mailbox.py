@@ -79,7 +79,8 @@ class Mailbox:
         """Deliver a message at a time of the event loop.
 
         Messages of one sender are delivered in the order of these calls, also at the same time, at which an event loop
-        runs its calls in any order.
+        runs its calls in any order. If a later message has an earlier time, as after the end of an event that adds a
+        delay, the earlier message comes at that time.
         """
         self._delayed[source].append(message)
         asyncio.get_running_loop().call_at(loop_time_s, self._deliver_oldest_delayed, source)

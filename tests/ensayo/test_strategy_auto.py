@@ -119,13 +119,13 @@ def test_the_plan_shows_the_candidates_and_the_choice_before_probes(tmp_path: Pa
     lines = CliRunner().invoke(app, ["plan", str(file)]).stdout.splitlines()
 
     start = next(number for number, line in enumerate(lines) if "quality rounded" in line)
-    assert lines[start].startswith("#000 chosen, 8 workers: quality rounded; by prediction, all_reduce")
+    assert lines[start].startswith("#000 chosen, 8 workers: quality rounded, 32 candidates; chosen by prediction: all_")
     assert lines[start].endswith(
-        " is the first of 32 candidates whose step is at most 1% longer than the shortest; 3 candidates will be probed "
-        "before the trial"
+        ", the first in the list whose step is at most 1% longer than the shortest; 3 candidates will be probed before "
+        "the trial"
     )
     assert sum("will be probed" in line for line in lines[start + 1 : start + 6]) == 3
     listed = [float(line.split()[0]) for line in lines[start + 1 : start + 6]]
     assert max(listed) <= 1.25 * min(listed)
     assert lines[start + 6].startswith("  ")
-    assert "possible candidates more" in lines[start + 6]
+    assert "more candidates are possible, " in lines[start + 6]

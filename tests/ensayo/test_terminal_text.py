@@ -30,7 +30,8 @@ def test_the_choice_of_auto_is_printed_with_the_times_of_the_alternatives() -> N
 
     assert len(other_lines) == 3  # sizes and workers; nothing of those whose collective is given
     assert first.startswith(
-        "024 auto, 4 workers, features 1024: ring, 132 ms of exchange per step; halving_doubling 132 ms"
+        "024 auto, 4 workers, features 1024: collective auto chose ring, predicted exchange 132 ms per step; "
+        "halving_doubling 132 ms"
     )
     assert first.endswith("reduce_to_one 527 ms")
 

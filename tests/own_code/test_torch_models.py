@@ -283,7 +283,7 @@ EXPECTED_LOSS = (
     r"over the samples: a tensor of shape \(\), as the losses of PyTorch do with reduction=\"mean\"$"
 )
 LOSS_MISTAKES = {
-    "summed_error": r"with each sample twice, the loss grows from [\d.]+ to [\d.]+, so it is a sum",
+    "summed_error": r"with 8 copies of each sample, the loss grows from [\d.]+ to [\d.]+, so it is a sum",
     "unreduced_error": r"it returns a tensor \(4, 3\) of float32, not one number",
     "error_as_number": "it returns a value of the type float, from which PyTorch computes no gradient",
     "detached_error": r"it returns a tensor without the graph of the outputs \(detached\), so there is no gradient",
@@ -311,14 +311,14 @@ def test_a_sum_over_samples_is_found_behind_dropout() -> None:
     """Two training passes have different masks, so their losses have no exact ratio."""
     model = torch_net("Net", loss="summed_cross_entropy", arguments={"dropout": 0.25})
 
-    with pytest.raises(OwnCodeError, match="with each sample twice, the loss grows from") as raised:
+    with pytest.raises(OwnCodeError, match="with 8 copies of each sample, the loss grows from") as raised:
         model.unsupported_task_reason(PICTURES)
 
     assert raised.value.key_path == ("loss",)
 
 
 def test_a_loss_over_pairs_of_samples_is_no_sum() -> None:
-    """With each sample twice, each one has twice as many others, so the mean grows, by less than a factor of two."""
+    """With copies of each sample, each one has more others, so the mean grows, by less than a factor of three."""
     assert torch_net("Values", loss="contrastive_error").unsupported_task_reason(NUMBERS) is None
 
 

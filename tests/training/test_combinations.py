@@ -112,7 +112,7 @@ def test_workers_with_data_of_their_own_end_in_a_valid_trial(name: str, batch: i
 
 
 @every_strategy
-def test_fp64_sends_twice_the_bytes_of_fp32_in_the_same_steps(name: str, tmp_path: Path) -> None:
+def test_fp64_is_valid_and_doubles_the_bytes_of_gossip(name: str, tmp_path: Path) -> None:
     fp32, fp64 = (run(tmp_path / precision, STRATEGIES[name], precision=precision) for precision in ("fp32", "fp64"))
 
     check_result(fp32)
@@ -131,14 +131,14 @@ def test_a_target_ends_the_training_early_in_a_valid_trial(name: str, every: int
     assert result.samples < EPOCHS * SAMPLES / 2
     assert result.samples_to_target is not None
     assert result.samples_to_target <= result.samples
-    assert result.evaluated_model == ("mean" if name in GOSSIP else "worker-0, then mean")
+    assert result.evaluated_model == ("mean" if name in GOSSIP else "worker_0_then_mean")
     if name in GOSSIP:
         assert result.final["mse"] <= TARGET["at_most"], "the evaluated mean is the result"
 
 
 @every_strategy
 @pytest.mark.parametrize("event", ["pause", "partition"])
-def test_a_target_is_reached_during_an_event(name: str, event: str, tmp_path: Path) -> None:
+def test_a_training_with_a_target_ends_under_an_event(name: str, event: str, tmp_path: Path) -> None:
     """The run ends while a worker is paused or cut off, which must not wait for messages that never come."""
     endless = EVENTS[event] | {"at": {"time": "30ms"}, "lasts": "2s"}
 

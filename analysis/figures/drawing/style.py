@@ -54,6 +54,8 @@ STEP_PHASE_COLOURS = {
 FIGURE_WIDTH_IN = 9.0
 TITLE_FONT_POINTS = 11
 TITLE_LINE_CHARACTERS = 92  # bold characters that fit in a line of the title
+FOOTER_FONT_POINTS = 7.5
+FOOTER_LINE_HEIGHT = 1.2  # of a line of the footer, as a multiple of the font size
 FOOTER_LINE_CHARACTERS = 140  # characters that fit in a line of the footer
 LEGEND_FONT_POINTS = 8.5
 LEGEND_LINE_CHARACTERS = 118  # characters that fit in a line of the legend
@@ -196,7 +198,9 @@ def add_title_and_footer(
     # The layout reserves room for the title: empty lines at its end are the room for the legend.
     legend_room = "\n" * count_legend_rows(legend_colours) if legend_colours else ""
     figure.suptitle(wrapped_title + legend_room, x=0.01, ha="left", fontsize=TITLE_FONT_POINTS, fontweight="bold")
-    figure.supxlabel(footer_text, x=0.01, ha="left", fontsize=7.5, color=BASELINE_GREY)
+    further_lines = footer_text.count("\n")  # they must not take the room of the panels
+    figure.set_figheight(figure.get_figheight() + further_lines * FOOTER_LINE_HEIGHT * FOOTER_FONT_POINTS / 72)
+    figure.supxlabel(footer_text, x=0.01, ha="left", fontsize=FOOTER_FONT_POINTS, color=BASELINE_GREY)
     if legend_colours:
         title_lines = wrapped_title.count("\n") + 1
         _add_legend(figure, legend_colours, legend_markers or {}, legend_line_styles or {}, title_lines)

@@ -9,8 +9,8 @@ from analysis.reading.run_table import TrialLogTables
 
 # shared: parameters that all workers or the servers have in common
 # mean: mean over the parameters of all workers
-# worker-0, then mean: during training the parameters of worker-0, and after it the mean over all workers
-EvaluatedModel = Literal["shared", "mean", "worker-0, then mean"]
+# worker_0_then_mean: during training the parameters of worker-0, and after it the mean over all workers
+EvaluatedModel = Literal["shared", "mean", "worker_0_then_mean"]
 
 
 def evaluated_model(plan: TrialPlan) -> EvaluatedModel | None:
@@ -21,7 +21,7 @@ def evaluated_model(plan: TrialPlan) -> EvaluatedModel | None:
     if plan.workload_kind == "command":
         return None
     if plan.workers > 1 and plan.chooses_partners:
-        return "worker-0, then mean"
+        return "worker_0_then_mean"
     return "mean" if plan.is_gossip else "shared"
 
 

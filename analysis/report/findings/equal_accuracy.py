@@ -52,7 +52,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {_format_accuracy(best)}, with {best.condition}"
     equal_text = _describe_best_as_fastest(ranking, groups) if fastest is best else _describe_faster(ranking, fastest)
     unclear = [f"{group.condition} ({_format_accuracy(group)})" for group in ranking.too_close]
-    unclear_text = f"; the difference to {join_names(unclear)} is too close to call" if unclear else ""
+    unclear_text = f", but the difference to {join_names(unclear)} is too close to call" if unclear else ""
     return f"{best_text}; {equal_text}{unclear_text}"
 
 

@@ -126,8 +126,8 @@ def _format_time(group: TrialGroup, time_metric: TimeMetric) -> str:
     factor = SAMPLES_PER_TIME if time_metric == "time_to_samples" else 1
     times_s = factor * group.trial_times_s(time_metric)
     missed_text = f" (missed in {missed} of {len(group.trials)})" if missed else ""
-    if time_metric == "time_to_target" and group.trials[0].evaluated_model == "worker-0, then mean":
-        missed_text += " (of worker-0)"
+    if time_metric == "time_to_target" and group.trials[0].evaluated_model == "worker_0_then_mean":
+        missed_text += " (model of worker-0)"
     if not times_s.all():
         return "0"
     interval = confidence_interval(times_s, group.time_rounding_s(time_metric))

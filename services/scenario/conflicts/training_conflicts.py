@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from services.scenario.scenario import Scenario
 
 
+MAX_LISTED_KEYS = 4
+
+
 def find_training_size_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict if a trial has more training steps, or the model more parameters, than allowed."""
     workload = scenario.training_workload
@@ -95,6 +98,8 @@ def _find_candidate_conflict(scenario: "Scenario", label: str, candidate: Strate
 
     Conflicts between other keys, which do not depend on the candidate, do not count.
     """
+    if reason := candidate.explain_worker_count_conflict(scenario.cluster.workers):
+        return KeyConflict(("strategies", label, "kind"), reason)
     with_candidate = scenario.model_copy(update={"strategies": {label: candidate}})
     conflicts = (each for each in find_unswept_conflicts(with_candidate) if each.key_path[0] == "strategies")
     return next(conflicts, None)
@@ -131,8 +136,9 @@ def _collect_candidate_conflicts(scenario: "Scenario", label: str, strategy: Str
 
 
 def _describe_keys(keys: Sequence[str]) -> str:
-    """Return the keys to change: the first one, and the number of others."""
-    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+    """Return the keys to change; of more than MAX_LISTED_KEYS, the first ones and the number of others."""
+    others = len(keys) - MAX_LISTED_KEYS
+    return ", ".join(keys[:MAX_LISTED_KEYS]) + (f" and {others} other keys" if others > 0 else "")
 
 
 def _find_evaluation_frequency_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -68,8 +68,10 @@ class AllReduce(SinglePhaseStrategy):
             return
         remedy = "write overlap: {kind: none}"
         if scenario_sizes.micro_batches > 1:
-            why = f"a worker knows no part of its gradient before the last of its {scenario_sizes.micro_batches}"
-            yield KeyConflict(("overlap",), f"{why} micro-batches; {remedy}, or workload.micro_batches: 1")
+            why = "an overlapped exchange sends parts of the gradient during the backward pass, but no part is complete"
+            count = scenario_sizes.micro_batches
+            message = f"{why} before the last of {count} micro-batches; {remedy}, or workload.micro_batches: 1"
+            yield KeyConflict(("overlap",), message)
         if self.compress.aggregation != "partial_sums":
             why = f"compressor {self.compress.kind} compresses whole vectors, not buckets"
             yield KeyConflict(("overlap",), f"{why}; {remedy}, or compress with fp16 or bf16")

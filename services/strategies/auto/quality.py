@@ -17,7 +17,7 @@ def explain_unpermitted(candidate: SinglePhaseStrategy, guard: QualityGuard, max
     if quality.level == "unguarded":
         name, reason, remedy = quality.unguarded_part
         why = f"no value of quality permits {name}, because {reason}"
-        return f"{why}; {remedy}, or declare this {candidate.kind} as a strategy of its own"
+        return f"{why}; {remedy}, or declare this {candidate.kind} as a separate strategy"
     if quality.is_worse_than(guard):
         return (
             f"the quality of this {candidate.kind} is {quality.level}, but quality: {guard} does not permit it; write "

@@ -22,7 +22,7 @@ class ExchangePattern:
     The pattern is the same on every cluster.
     """
 
-    # Whether all workers do the same number of steps, and evaluate common parameters after the same step.
+    # Whether all workers do the same number of steps, and stop for an evaluation after the same step.
     is_synchronous: bool = True
     # Whether all workers hold the same parameters, bit by bit, after every step.
     has_equal_replicas: bool = True

@@ -227,7 +227,7 @@ def test_the_note_says_that_virtual_evaluations_take_no_time_only_if_they_do(gro
 def test_note_and_table_name_the_model_on_which_the_target_is_decided(group_of: MakeGroup) -> None:
     """A time at which one worker reaches the target is no time of the common parameters beside it."""
     reached = {"target": "r2 ≥ 0.5", "time_to_target_s": 10.0, "samples_to_target": 500, "evaluation_samples": 100}
-    models = {"ring": "shared", "gossip": "mean", "pairs": "worker-0, then mean", "ad_psgd": "worker-0, then mean"}
+    models = {"ring": "shared", "gossip": "mean", "pairs": "worker_0_then_mean", "ad_psgd": "worker_0_then_mean"}
     groups = [group_of(name, [0.7], **reached, evaluated_model=model) for name, model in models.items()]
 
     note = evaluation_note(summary_of(*groups))
@@ -236,13 +236,13 @@ def test_note_and_table_name_the_model_on_which_the_target_is_decided(group_of: 
     assert "The target of gossip is decided on the mean" in note
     assert "The target of pairs and ad_psgd is decided on the parameters of worker-0" in note
     assert "decided on" not in evaluation_note(summary_of(groups[0]))
-    assert {name: "(of worker-0)" in text for name, text in times.items()} == {
+    assert {name: "(model of worker-0)" in text for name, text in times.items()} == {
         name: model.startswith("worker-0") for name, model in models.items()
     }
 
 
 def test_a_time_for_the_same_samples_does_not_depend_on_the_evaluated_model(group_of: MakeGroup) -> None:
-    group = group_of("pairs", [0.7], samples_per_second=10.0, evaluated_model="worker-0, then mean")
+    group = group_of("pairs", [0.7], samples_per_second=10.0, evaluated_model="worker_0_then_mean")
 
     (row,) = make_strategy_table(summary_of(group)).rows
 

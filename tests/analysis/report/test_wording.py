@@ -49,6 +49,13 @@ def test_the_title_of_a_report_has_the_clauses_that_fit() -> None:
     assert split_long_sentence(long) == (short, f"A{'a' * (MAX_TITLE_LENGTH - 1)}; the final mae is 0.36.")
 
 
+def test_the_title_of_a_report_has_no_open_bracket() -> None:
+    """The finding on a switch has a semicolon in brackets."""
+    first = f"{'a' * MAX_TITLE_LENGTH} (the median of 5 repeats; it paid in 3 of 5)"
+
+    assert split_long_sentence(f"{first}; ps alone is faster.") == (f"{first}.", "Ps alone is faster.")
+
+
 def test_a_first_clause_that_is_too_long_is_the_title_all_the_same() -> None:
     """A sentence is not cut within a clause."""
     assert split_long_sentence(f"{'a' * 300}; b.") == (f"{'a' * 300}.", "B.")

@@ -400,11 +400,11 @@ def test_the_error_for_a_too_small_dilation_names_a_sufficient_one() -> None:
 
     assert str(error.value) == (
         "dilation: 2 is too small for this host. Trial 000-it-w8-r0 needs "
-        "120 ms of CPU time in a step of 16 ms on 2 cores; on this host, a step may use 40% of the time of 2 cores, "
-        "which is enough from dilation 9.4 on "
+        "120 ms of CPU time in a step of 16 ms on 2 cores; on this host, a step may use 40% of the time of 2 cores. "
+        "So the smallest sufficient dilation (slow-down of the run) is 9.4 "
         "(not calibrated: made up; gradients are timed on this CPU, also for device: auto). "
-        "Write dilation: 12 at the top level of the scenario (the next usual value; the run takes 12 times as long as "
-        "the emulated training, and the report does not change) or dilation: auto, or use --engine simulated"
+        "Write dilation: 12 at the top level of the scenario (rounded up to a usual value; the run takes 12 times as "
+        "long as the emulated training, and its results do not change) or dilation: auto, or use --engine simulated"
     )
     assert check_scenario(scenario.model_copy(update={"dilation": 12.0})).demands[0].min_time_dilation == 12
 

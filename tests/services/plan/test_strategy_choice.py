@@ -285,6 +285,14 @@ def test_an_impossible_candidate_is_recorded_with_the_reason() -> None:
     assert choice.numbers_to_probe == []
 
 
+def test_a_candidate_for_another_number_of_workers_is_never_chosen() -> None:
+    """Without an exchange, workers have the fastest step, and train models of their own."""
+    choice = choice_of({"candidates": [{"kind": "none"}, {"kind": "all_reduce"}]})
+
+    assert "one worker" in choice.candidates[0].impossible_reason
+    assert choice.chosen_candidate.strategy.kind == "all_reduce"
+
+
 def test_the_first_of_equally_fast_candidates_is_chosen() -> None:
     """Better qualities are earlier in the default list, so nothing is lost for less than a percent."""
     candidates = [{"kind": "all_reduce", "collective": {"kind": "ring", "stride": stride}} for stride in (3, 1)]

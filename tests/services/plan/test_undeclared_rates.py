@@ -12,8 +12,8 @@ from services.scenario.scenario import Scenario
 WORKER = {"throughput": "1000/s"}
 BOTH = {"uplink": "10mbit", "downlink": "10mbit"}
 SERVER_LINE = (
-    "server-0: no rate declared, so its link is not limited; to limit it, declare server.uplink and server.downlink in "
-    "the section cluster"
+    "server-0: no rate declared, so its link is not limited; to limit it, declare cluster.server.uplink and "
+    "cluster.server.downlink"
 )
 
 
@@ -50,11 +50,14 @@ def test_a_server_without_a_rate_is_named() -> None:
         ({"worker": WORKER | BOTH}, {"kind": "parameter_server", "placement": {"kind": "colocated"}}),
         ({"worker": WORKER | BOTH, "server": {"link": "1gbe"}}, {"kind": "parameter_server"}),
         (
-            {"worker": WORKER | BOTH, "links": [{"nodes": ["worker-0", "server-0"], "rate": "10mbit"}]},
+            {
+                "worker": WORKER | BOTH,
+                "links": [{"nodes": [f"worker-{rank}", "server-0"], "rate": "10mbit"} for rank in range(2)],
+            },
             {"kind": "parameter_server"},
         ),
     ],
-    ids=["all rates declared", "no rate declared", "no server", "colocated", "named link", "limited pair"],
+    ids=["all rates declared", "no rate declared", "no server", "colocated", "named link", "limited pairs"],
 )
 def test_nothing_is_stated_if_no_link_stands_out(cluster: dict[str, Any], strategy: dict[str, Any]) -> None:
     """The statement would be wrong, or would state what the user has chosen for all nodes."""
@@ -66,8 +69,15 @@ def test_one_direction_without_a_rate_is_named() -> None:
     (line,) = lines({"worker": WORKER | BOTH, "server": {"uplink": "10mbit"}})
 
     assert line.startswith(
-        "server-0: no downlink declared, so it is not limited; to limit it, declare server.downlink "
+        "server-0: no downlink declared, so its link is not limited in this direction; to limit it, declare cluster."
     )
+
+
+def test_a_server_that_one_pair_limits_is_named() -> None:
+    """It still exchanges with the other worker as fast as the host can."""
+    pair = {"nodes": ["worker-0", "server-0"], "rate": "10mbit"}
+
+    assert lines({"worker": WORKER | BOTH, "links": [pair]}) == [SERVER_LINE]
 
 
 def test_all_nodes_of_a_role_are_named_together() -> None:
@@ -75,5 +85,5 @@ def test_all_nodes_of_a_role_are_named_together() -> None:
     (line,) = lines({"worker": WORKER, "server": BOTH})
 
     assert line.startswith(
-        "every worker: no rate declared, so their links are not limited; to limit it, declare worker."
+        "all workers: no rate declared, so their links are not limited; to limit them, declare cluster.worker."
     )

@@ -40,7 +40,7 @@ def output_shape(learning_task: LearningTask, sample_count: int) -> Shape:
 def describe_output_count(learning_task: LearningTask) -> str:
     """Return in words how many outputs a model has for each sample, or for each position of it, and why."""
     if learning_task.loss == "next_token":
-        return f"the dataset has {learning_task.outputs} tokens, and each position of a sample has a score for each"
+        return f"the dataset has {learning_task.outputs} tokens: one score per token for each position of a sample"
     if learning_task.loss == "cross_entropy":
-        return f"the dataset has {learning_task.outputs} classes, and each sample has a score for each"
-    return f"the dataset has {learning_task.outputs} value{'s' * (learning_task.outputs > 1)} for each sample"
+        return f"the dataset has {learning_task.outputs} classes: one score per class for each sample"
+    return f"the dataset has {learning_task.outputs} target value{'s' * (learning_task.outputs > 1)} per sample"

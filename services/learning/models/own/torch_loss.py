@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+from services.learning.models.own.result_checks import MIN_SUM_GROWTH, SAMPLE_COPIES
 from services.learning.objectives import LossName
 from services.learning.own_code import OwnCodeError, UserCode, explain_own_errors, load_user_object, make_error
 from services.learning.own_code.torch_package import TorchInstallation, import_torch
 
 Tensor: TypeAlias = Any  # torch.Tensor: PyTorch is not always installed
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # outputs and targets -> mean loss, shape ()
-
-SUM_TOLERANCE = 1e-3  # relative, of a loss that doubles with the number of samples
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,11 @@ class TrainingLoss:
             return
         if not math.isfinite(loss):
             raise self._make_error(f"the loss is {loss} for finite outputs", outputs, targets)
-        twice = float(self.compute(*(each.repeat_interleave(2, 0) for each in (outputs, targets))).detach())
-        if loss and abs(twice / loss - 2) < SUM_TOLERANCE:
-            problem = f"with each sample twice, the loss grows from {loss:.6g} to {twice:.6g}, so it is a sum"
-            raise self._make_error(problem, outputs, targets)
+        copies = (each.repeat_interleave(SAMPLE_COPIES, 0) for each in (outputs, targets))
+        of_copies = float(self.compute(*copies).detach())
+        if abs(of_copies) > MIN_SUM_GROWTH * abs(loss) > 0:
+            grows = f"with {SAMPLE_COPIES} copies of each sample, the loss grows from {loss:.6g} to {of_copies:.6g}"
+            raise self._make_error(f"{grows}, so it is a sum", outputs, targets)
 
     def _make_error(self, problem: str, outputs: Any, targets: Tensor) -> OwnCodeError:
         return make_error(self.code, f"{problem}; {self._describe_call(outputs, targets)}", self.key)
@@ -102,11 +102,11 @@ def loss_of_task(module: UserCode, loss_name: LossName, installation: TorchInsta
 def _find_problem(outputs: Any, loss: Any) -> str:
     """Return why a result is not a loss; empty if it is one."""
     if not _is_tensor(loss):
-        return f"it returns a value of the type {type(loss).__name__}, from which PyTorch computes no gradient"
+        return f"it returns a {type(loss).__name__}, not a tensor, so PyTorch cannot compute a gradient"
     if loss.numel() != 1:
         return f"it returns a tensor {_describe_tensor(loss)}, not one number"
     if _is_tensor(outputs) and outputs.requires_grad and not loss.requires_grad:
-        return "it returns a tensor without the graph of the outputs (detached), so there is no gradient"
+        return "it returns a tensor that is detached from the outputs, so there is no gradient"
     return ""
 
 
