@@ -50,7 +50,8 @@ def test_probes_of_real_nodes_overturn_a_prediction_that_neglects_jitter(tmp_pat
     result = ensayo.rehearse(make_document("local", **jitter), runs_folder=tmp_path)
 
     [trial] = result.summary["trials"]
-    ring, doubling = trial["strategy_choice"]["candidates"]
+    by_name = {each["name"]: each for each in trial["strategy_choice"]["candidates"]}
+    ring, doubling = by_name["all_reduce"], by_name["all_reduce (collective recursive_doubling)"]
     assert ring["predicted_step_seconds"] < doubling["predicted_step_seconds"]
     assert doubling["probe_step_seconds"] < ring["probe_step_seconds"]
     assert trial["strategy_choice"]["chosen"] == doubling["name"]
