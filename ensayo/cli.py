@@ -144,7 +144,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         plan_table,
     )
     from ensayo.terminal.terminal_text import chosen_collective_lines, host_capacity_lines, undeclared_rate_lines
-    from ensayo.terminal.unknown_predictions import repeat_lines, unknown_prediction_lines
+    from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
     create_console().print(plan_table(planned.plans))

@@ -9,7 +9,7 @@ from compose.engines import choose_engine
 from compose.host.capacity_check import CapacityCheck
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import ScenarioDeclaration, load_scenario
-from ensayo.terminal.unknown_predictions import unknown_bytes_reason, unknown_step_reason
+from ensayo.unknown_predictions import unknown_bytes_reason, unknown_step_reason
 from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, PostSwitchPhasePlan, make_plan
 

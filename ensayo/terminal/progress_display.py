@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ensayo.terminal.run_progress import RunProgress
 from ensayo.terminal.terminal_text import format_duration, trial_title
-from ensayo.terminal.unknown_predictions import repeat_lines
+from ensayo.unknown_predictions import repeat_lines
 from services.plan import Plan
 from services.scenario.scenario import Scenario
 

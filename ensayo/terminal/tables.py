@@ -20,7 +20,7 @@ from analysis.report.wording import (
 from compose.scenario_files.load import load_scenario, read_first_comment
 from compose.scenario_files.problems import SkippedScenarioError
 from ensayo.terminal.terminal_text import format_duration, format_step_time, format_sweep_labels, trial_title
-from ensayo.terminal.unknown_predictions import unknown_bytes_reason, unknown_step_reason
+from ensayo.unknown_predictions import unknown_bytes_reason, unknown_step_reason
 from services.compressors import find_density
 from services.plan import Plan, PostSwitchPhasePlan
 from services.plan.training.break_even_density import find_break_even_density

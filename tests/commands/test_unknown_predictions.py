@@ -11,7 +11,7 @@ from rich.console import Console
 from compose.commands.dry_run import measure_step_profile_on_host
 from compose.commands.limits import check_commands
 from ensayo.terminal.tables import plan_table
-from ensayo.terminal.unknown_predictions import repeat_lines, unknown_prediction_lines
+from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
 from services.commands.missing_module import advise_on_missing_module
 from services.plan import CommandPlan
 from services.scenario.commands.command_workload import CommandWorkload
