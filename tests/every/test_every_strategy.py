@@ -338,7 +338,7 @@ def test_micro_batches_change_neither_losses_nor_bytes_nor_times(strategy: Strat
     """
     workers = allowed_workers(strategy, 4)
     if isinstance(getattr(strategy, "overlap", None), BucketOverlap | PriorityOverlap):
-        with pytest.raises(ValidationError, match="last of its 3 micro-batches"):
+        with pytest.raises(ValidationError, match="last of 3 micro-batches"):
             SimulatedTrial.of(strategy, 6, workers, 16, micro_batches=3)
         return
 

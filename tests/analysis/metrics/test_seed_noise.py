@@ -233,8 +233,8 @@ def test_note_and_table_name_the_model_on_which_the_target_is_decided(group_of: 
     note = evaluation_note(summary_of(*groups))
     times = {row.group.strategy: row.time for row in make_strategy_table(summary_of(*groups)).rows}
 
-    assert "The target of gossip is decided on the mean" in note
-    assert "The target of pairs and ad_psgd is decided on the parameters of worker-0" in note
+    assert "For gossip, the target is checked with the mean" in note
+    assert "For pairs and ad_psgd, the target is checked with the parameters of worker-0" in note
     assert "decided on" not in evaluation_note(summary_of(groups[0]))
     assert {name: "(model of worker-0)" in text for name, text in times.items()} == {
         name: model.startswith("worker-0") for name, model in models.items()

@@ -193,7 +193,7 @@ def test_a_strategy_that_states_no_quality_is_permitted_by_no_guard() -> None:
 
     assert text == (
         "no value of quality permits this strategy, because its distance from synchronous training has no known "
-        "limit; remove this candidate, or declare this local_sgd as a strategy of its own"
+        "limit; remove this candidate, or declare this local_sgd as a separate strategy"
     )
 
 
