@@ -75,7 +75,7 @@ def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -
     files = [*(f"tests/every/test_every_{family}.py" for family in families), "tests/analysis/figures/test_figures.py"]
     selected_tests = " or ".join([*TEST_ID_BY_PART.values(), "table"])
 
-    output = run(extended, "-m", "pytest", "-q", "-rp", "-p", "no:cacheprovider", "-k", selected_tests, *files)
+    output = run(extended, "-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider", "-k", selected_tests, *files)
 
     for part, test_id in TEST_ID_BY_PART.items():
         assert re.search(rf"^PASSED .*{test_id}", output, re.MULTILINE), f"no test executed the {part}:\n{output}"

@@ -285,8 +285,8 @@ EXPECTED_LOSS = (
 LOSS_MISTAKES = {
     "summed_error": r"with 8 copies of each sample, the loss grows from [\d.]+ to [\d.]+, so it is a sum",
     "unreduced_error": r"it returns a tensor \(4, 3\) of float32, not one number",
-    "error_as_number": "it returns a value of the type float, from which PyTorch computes no gradient",
-    "detached_error": r"it returns a tensor without the graph of the outputs \(detached\), so there is no gradient",
+    "error_as_number": "it returns a float, not a tensor, so PyTorch cannot compute a gradient",
+    "detached_error": "it returns a tensor that is detached from the outputs, so there is no gradient",
     "error_of_transposed_targets": "raised RuntimeError: The size of tensor a .*",
     "logarithmic_error": "the loss is nan for finite outputs",
 }
@@ -326,7 +326,7 @@ def test_too_few_outputs_for_the_classes_are_reported_as_such() -> None:
     """PyTorch would state a target out of bounds, and the targets are correct."""
     message = (
         r"Net: forward should return an array \(4, 10\) of float32 for 4 samples, not \(4, 7\) of float32; the dataset "
-        "has 10 classes, and each sample has a score for each"
+        "has 10 classes: one score per class for each sample"
     )
 
     with pytest.raises(OwnCodeError, match=message) as raised:

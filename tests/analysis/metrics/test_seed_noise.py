@@ -235,9 +235,9 @@ def test_note_and_table_name_the_model_on_which_the_target_is_decided(group_of: 
 
     assert "For gossip, the target is checked with the mean" in note
     assert "For pairs and ad_psgd, the target is checked with the parameters of worker-0" in note
-    assert "decided on" not in evaluation_note(summary_of(groups[0]))
+    assert "checked with" not in evaluation_note(summary_of(groups[0]))
     assert {name: "(model of worker-0)" in text for name, text in times.items()} == {
-        name: model.startswith("worker-0") for name, model in models.items()
+        name: model.startswith("worker_0") for name, model in models.items()
     }
 
 
