@@ -262,7 +262,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "Counter": ({}, "module", "a training pass changes the buffers calls; Ensayo exchanges parameters"),
     "Normalised": ({}, "buffers", r"the buffers 1\.running_mean, 1\.running_var, .*; write buffers: recompute"),
     "Decoder": ({}, "module", r"raised RuntimeError|raised IndexError|forward should return"),
-    "make_labels": ({}, "module", r"an array \(4, 3\) .*, not \(4, 1\) of float32; the dataset has 3 values for each"),
+    "make_labels": (
+        {},
+        "module",
+        r"an array \(4, 3\) .*, not \(4, 1\) of float32; the dataset has 3 target values per sample",
+    ),
     "make_pair": ({}, "module", r"forward should return an array \(4, 3\) of float32 for 4 samples, not tuple"),
 }
 
