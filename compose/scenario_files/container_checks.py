@@ -22,6 +22,8 @@ def find_files_unreadable_in_containers(
 ) -> Iterator[tuple[KeyConflict, SweepPoint]]:
     """Yield a conflict for each key of a command whose files or packages containers can't use.
 
+    Commands whose packages are missing are left out: their trials are skipped, or fail for that reason.
+
     Args:
         trials: all trials to check.
         resolve_engine_name: returns the engine that will run the trials; it is called only if there may be a conflict.
@@ -30,7 +32,7 @@ def find_files_unreadable_in_containers(
     conflicts = dict.fromkeys(
         KeyConflict(("workload", key), reason)
         for workload in workloads
-        if isinstance(workload, CommandWorkload)
+        if isinstance(workload, CommandWorkload) and not workload.missing_modules
         for key, explain in CONTAINER_CHECKS.items()
         if (reason := explain(workload))
     )

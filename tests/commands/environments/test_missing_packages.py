@@ -180,15 +180,45 @@ def test_validation_skips_a_module_of_pytorch_if_the_scenario_says_so(host_witho
     assert counted == "quickstart: 7 trials"
 
 
-def test_a_package_outside_of_the_environment_is_rejected_with_containers(tmp_path: Path) -> None:
-    """Python finds it through a .pth file, as in an environment made with --system-site-packages."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    (packages,) = (tmp_path / "venv/lib").glob("python*/site-packages")
-    elsewhere = tmp_path / "elsewhere"
+def make_environment_with_a_far_package(folder: Path) -> Path:
+    """Make an environment that finds `far_package` elsewhere; return the folder of that package."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (packages,) = (folder / "venv/lib").glob("python*/site-packages")
+    elsewhere = folder / "elsewhere"
     (elsewhere / "far_package").mkdir(parents=True)
     (elsewhere / "far_package/__init__.py").touch()
     (packages / "near_package.py").touch()
     (packages / "others.pth").write_text(f"{elsewhere}\n")
+    return elsewhere
+
+
+@pytest.mark.parametrize(("requires", "is_rejected"), [("far_package, no_such_package", False), ("far_package", True)])
+def test_a_command_without_its_packages_is_not_rejected_for_those_of_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requires: str, is_rejected: bool
+) -> None:
+    """Its trials are skipped, so the scenario must remain usable on a host without the packages."""
+    monkeypatch.chdir(tmp_path)
+    make_environment_with_a_far_package(tmp_path)
+    (tmp_path / "code").mkdir(exist_ok=True)
+    (tmp_path / "code" / "script.py").touch()
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nworkload: {kind: command, command: [python, script.py], folder: code, python: venv/bin/python, "
+        f"requires: [{requires}]}}\nmissing_packages: skip\nbaseline: false\n"
+        "cluster: {workers: 2, worker: {memory: 512MiB}}\nstrategies: {gloo: {kind: command}}\n"
+    )
+
+    if is_rejected:
+        with pytest.raises(
+            ScenarioError, match=r"^mine\.yaml:2: workload\.requires: .* finds far_package in elsewhere"
+        ):
+            load_scenario("mine.yaml", engine="docker")
+    else:
+        load_scenario("mine.yaml", engine="docker")
+
+
+def test_a_package_outside_of_the_environment_is_rejected_with_containers(tmp_path: Path) -> None:
+    """Python finds it through a .pth file, as in an environment made with --system-site-packages."""
+    elsewhere = make_environment_with_a_far_package(tmp_path)
 
     interpreter = describe_interpreter(
         tmp_path / "venv/bin/python", ("json", "sys", "near_package", "far_package", "no_such_package")
