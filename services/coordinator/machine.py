@@ -51,6 +51,7 @@ class RunStateMachine:
     point_name: str = "epoch"  # of an evaluation point with its number, in reasons: "epoch" or "evaluation"
     _joined_nodes: set[str] = field(default_factory=set)
     _left_nodes: set[str] = field(default_factory=set)
+    _lost_nodes: set[str] = field(default_factory=set)
     _is_start_gate_open: bool = False
     _is_released: bool = False
     _point_reports: dict[int, dict[str, EvaluationPointReport]] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class RunStateMachine:
             return []
         reports[report.node_name] = replace(report, parameters=b"")  # parameters of all points would fill the memory
         actions: list[RunAction] = []
-        if report.node_name == self.worker_names[0]:
+        if report.node_name == self.worker_names[0] and report.number > self._last_evaluated_point:
             actions.append(EvaluateParametersAction(report))
         elif not self.is_synchronous or report.number <= self._last_decided_point:
             actions.append(self._make_reply(report.node_name, report.number))
@@ -280,6 +281,21 @@ class RunStateMachine:
         """Abort the strategy switch unless it is already committed or aborted."""
         return [*self.strategy_switch.abort(abort_reason)] if self.strategy_switch else []
 
+    def handle_node_loss(self, node_name: str) -> list[RunAction]:
+        """Remove a lost node from the run, which ends without it."""
+        self._lost_nodes.add(node_name)
+        return [FinishRunAction()] if self._left_nodes and self._have_all_nodes_left else []
+
+    def change_workers(self, worker_names: tuple[str, ...]) -> None:
+        """Continue with other workers, by rank, from a step that all of them have in common.
+
+        They report again at evaluation points that are not decided yet.
+        """
+        self.worker_names = worker_names
+        self._lost_nodes.difference_update(worker_names)
+        for number in [number for number in self._point_reports if number > self._last_decided_point]:
+            del self._point_reports[number]
+
     def handle_leave(self, node_name: str) -> list[RunAction]:
         """Record that a node has left the run after its work.
 
@@ -296,7 +312,12 @@ class RunStateMachine:
         actions = self.abort_strategy_switch(f"{node_name} has left") if node_name in self.worker_names else []
         if self.strategy_switch and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
             actions.append(EndSwitchWaitAction())
-        return [*actions, FinishRunAction()] if self._left_nodes == self.node_names else actions
+        return [*actions, FinishRunAction()] if self._have_all_nodes_left else actions
+
+    @property
+    def _have_all_nodes_left(self) -> bool:
+        """Whether all nodes that are not lost have left the run after their work."""
+        return self._left_nodes >= self.node_names - self._lost_nodes
 
     def _start_training_when_ready(self) -> list[RunAction]:
         if self._is_released or not self._is_start_gate_open or self._joined_nodes != self.node_names:

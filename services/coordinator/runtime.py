@@ -13,6 +13,8 @@ import numpy as np
 
 from services.coordinator.final_parameters import average_worker_reports, join_server_reports
 from services.coordinator.machine import RunStateMachine
+from services.coordinator.membership import MembershipCalls
+from services.coordinator.membership_machine import MembershipStateMachine
 from services.coordinator.model_evaluation import ModelEvaluator
 from services.coordinator.run_actions import (
     AnnounceRunStopAction,
@@ -39,6 +41,7 @@ from services.runtime.control import (
     StrategySwitchDecision,
     SwitchStageReport,
 )
+from services.runtime.membership import Membership
 from services.runtime.run_log import RunLog
 from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision
 
@@ -69,6 +72,10 @@ class CoordinatorRuntime:
         The call waits until the run starts.
         """
         actions = self.machine.handle_join(node_name, plan_sha256)
+        if self._run_started.is_set() and self.plan.recovery.changes_membership:
+            await self.membership.rejoin(node_name)
+            self.log.log_event("membership", {"node": node_name, "event": "joined again"})
+            return self._run_start_s
         self.log.log_event("membership", {"node": node_name, "event": "joined"})
         await self._run_machine_actions(actions)
         await self._run_started.wait()
@@ -83,6 +90,13 @@ class CoordinatorRuntime:
     def strategy_switch(self) -> StrategySwitchCalls:
         """Calls of the nodes in a strategy switch."""
         return StrategySwitchCalls(self.clock, self.log, self.plan.timeouts.step)
+
+    @cached_property
+    def membership(self) -> MembershipCalls:
+        """Calls by which nodes take part in changes of the membership."""
+        servers = tuple(server.name for server in self.plan.node_plans_of_role("ps_shard"))
+        machine = MembershipStateMachine(self.plan.recovery, self.machine.worker_names, servers)
+        return MembershipCalls(machine, self.clock, self.log, self._remove_lost_node, self._change_workers)
 
     @cached_property
     def _evaluator(self) -> ModelEvaluator:
@@ -133,6 +147,7 @@ class CoordinatorRuntime:
         """Record that a node leaves the run after its work, and keep its final state."""
         self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
+        self.membership.machine.handle_leave(node_name)
         await self._run_machine_actions(self.machine.handle_leave(node_name))
 
     def _point_reply_future(self, node_name: str, evaluation_number: int) -> asyncio.Future[StopOrSwitchDecision]:
@@ -143,6 +158,17 @@ class CoordinatorRuntime:
         return self._point_replies.setdefault(
             (node_name, evaluation_number), asyncio.get_running_loop().create_future()
         )
+
+    async def _remove_lost_node(self, node_name: str) -> None:
+        await self._run_machine_actions(self.machine.handle_node_loss(node_name))
+
+    def _change_workers(self, membership: Membership) -> None:
+        """Continue with the workers of a membership.
+
+        They report again where they have no reply yet: nobody waits for the earlier reports any more.
+        """
+        self.machine.change_workers(membership.workers)
+        self._point_replies = {key: reply for key, reply in self._point_replies.items() if reply.done()}
 
     async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:
         for action in run_actions:
@@ -181,6 +207,7 @@ class CoordinatorRuntime:
         self._run_start_s = self.clock.now()
         self.log.log_start("run_start")
         self._training_intervals.log_start(1, 0)
+        self.membership.start_watching()
         self._run_started.set()
 
     async def _evaluate_parameters(self, point_report: EvaluationPointReport) -> None:

@@ -8,6 +8,7 @@ from services.ps_shard.runtime import BusyTime
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient
 from services.runtime.core_share import CpuCoreShare
+from services.runtime.membership import MembershipClient
 from services.runtime.run_log import RunLog
 from services.runtime.transport import Transport
 
@@ -22,5 +23,6 @@ class NodeServices:
     log: RunLog
     read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
     measure_core_share: Callable[[], CpuCoreShare | None]  # share of a host core; None: all nodes share one process
+    membership: MembershipClient
     link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
     update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one

@@ -23,6 +23,7 @@ from services.runtime.control import (
     StrategySwitchDecision,
     SwitchStageReport,
 )
+from services.runtime.membership import Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
@@ -33,7 +34,7 @@ NODE_RUNNERS: dict[str, Callable[[TrainingPlan, NodePlan, NodeServices], Corouti
 
 
 @dataclass(frozen=True)
-class InProcessCoordinatorClient(CoordinatorClient):
+class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
     """Client of a coordinator in the same process, which calls its methods directly."""
 
     runtime: CoordinatorRuntime
@@ -62,6 +63,15 @@ class InProcessCoordinatorClient(CoordinatorClient):
 
     async def leave(self, final_report: FinalNodeReport) -> None:
         await self.runtime.leave(self.node_name, final_report)
+
+    async def send_heartbeat(self) -> None:
+        self.runtime.membership.handle_heartbeat(self.node_name)
+
+    async def await_membership(self, known_epoch: int) -> Membership:
+        return await self.runtime.membership.await_membership(known_epoch)
+
+    async def report_recovery_steps(self, report: RecoveryReport) -> RecoveryDecision:
+        return await self.runtime.membership.report_recovery_steps(report)
 
 
 def simulate_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
@@ -97,6 +107,8 @@ async def _run_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callab
             if node.name != COORDINATOR:
                 interfaces = _make_node_services(node.name, fabric, runtime, clock, make_log_writer(node.name))
                 group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
+        if plan.recovery.changes_membership:
+            group.create_task(runtime.membership.watch_heartbeats(runtime.run_finished))
         await runtime.open_start_gate()
     await runtime.run_finished.wait()
 
@@ -122,9 +134,11 @@ def _make_node_services(
     clock: Clock,
     write_log: Callable[[str], object],
 ) -> NodeServices:
+    client = InProcessCoordinatorClient(coordinator, node_name)
     return NodeServices(
         transport=fabric.make_transport(node_name),
-        control=InProcessCoordinatorClient(coordinator, node_name),
+        control=client,
+        membership=client,
         clock=clock,
         log=RunLog(node_name, clock, write_log),
         read_interface_bytes=lambda: None,

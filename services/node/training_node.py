@@ -1,14 +1,14 @@
 """Run of a worker or a parameter server of a training, from the start of the node to its end."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 from services.node.node_log import cpu_core_share_log_fields, device_log_fields, log_node_start, log_node_totals
 from services.node.node_services import NodeServices
 from services.node.server_assembly import make_first_server, make_shard_server
-from services.node.worker_assembly import make_transport_factory, make_worker
+from services.node.worker_assembly import make_transport_factory, make_worker, regroup_worker
 from services.plan import NodePlan, TrainingPlan
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
@@ -17,7 +17,12 @@ from services.runtime.device import ComputeDevice, select_compute_device
 from services.schema.errors import HostError, first_error_in_group
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.worker.event_runner import ScenarioEventRunner
+from services.worker.recoverable_training import RecoverableTraining
 from services.worker.runtime import WorkerRuntime
+from services.worker.training_position import RecoveryPoints
+
+KEPT_RECOVERY_POINTS = 2  # workers that wait for each other in every exchange are at most one exchange apart
+LOSS_ANNOUNCEMENT_TIMEOUTS = 3  # heartbeat timeouts within which a lost node is found, and announced
 
 
 async def run_worker(plan: TrainingPlan, worker_plan: NodePlan, node_services: NodeServices) -> None:
@@ -61,14 +66,15 @@ async def _run_worker_on_device(
     await node_services.transport.connect(sorted(peers))
     training_start_s = await node_services.control.join()
     bytes_before = node_services.read_interface_bytes()
-    async with event_runner.run_events(training_start_s):
+    async with event_runner.run_events(training_start_s), _heartbeats(plan, node_services):
         async with asyncio.TaskGroup() as group:
-            training_task = group.create_task(worker.train())
+            training_task = group.create_task(_train(plan, worker, node_services))
             server_task = (
                 group.create_task(_run_server_in_all_phases(plan, worker_plan, server, node_services, training_task))
                 if server
                 else None
             )
+        worker = training_task.result()
         await node_services.control.leave(server_task.result() if server_task else worker.final_report)
     tally = worker.counters
     log_node_totals(
@@ -78,6 +84,42 @@ async def _run_worker_on_device(
         deadlines=tally.deadlines,
         missed_deadlines=tally.missed_deadlines,
     )
+
+
+async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServices) -> WorkerRuntime:
+    """Train, and return the worker at the end: another one if the membership has changed."""
+    if not plan.recovery.changes_membership:
+        await worker.train()
+        return worker
+    pattern = plan.strategy.training_phases().first.describe_worker_exchange()
+    training = RecoverableTraining(
+        worker,
+        partial(regroup_worker, plan),
+        services.membership,
+        RecoveryPoints(pattern.exchange_period, plan.workers if pattern.is_gossip else KEPT_RECOVERY_POINTS),
+        services.clock,
+        services.log,
+        LOSS_ANNOUNCEMENT_TIMEOUTS * plan.recovery.heartbeat_timeout,
+    )
+    return await training.train()
+
+
+@asynccontextmanager
+async def _heartbeats(plan: TrainingPlan, services: NodeServices) -> AsyncIterator[None]:
+    """Send heartbeats during the `async with` block, if the trial can go on without a lost node."""
+    if not plan.recovery.changes_membership:
+        yield
+        return
+    async with asyncio.TaskGroup() as group:
+        sender = group.create_task(_send_heartbeats(plan.recovery.heartbeat_interval_s, services))
+        yield
+        sender.cancel()
+
+
+async def _send_heartbeats(interval_s: float, services: NodeServices) -> None:
+    while True:
+        await services.membership.send_heartbeat()
+        await services.clock.sleep_until(services.clock.now() + interval_s)
 
 
 def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:

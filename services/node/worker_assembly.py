@@ -9,13 +9,16 @@ from services.collectives.execution.executor import GroupMember
 from services.learning.partitions.assignment import assign_training_samples
 from services.node.node_services import NodeServices
 from services.plan import NodePlan, TrainingPlan
+from services.plan.training.regrouping import regroup_plan
 from services.runtime.clock import Clock
 from services.runtime.device import ComputeDevice
+from services.runtime.membership import Membership
 from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, unit_duration_factor
 from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.strategies import SinglePhaseStrategy, WorkerContext
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
+from services.transport.epoch_transport import EpochTransport, first_step_on_wire
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
@@ -77,6 +80,41 @@ def make_worker(
         event_runner.begin_events_of_step,
         strategy_switch,
         _make_batch_balancer(phases.first, context),
+    )
+
+
+def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Membership) -> WorkerRuntime:
+    """Return a worker that continues its training in a new membership epoch.
+
+    It has another rank, other shares of a batch and another collective; its data, device and pacing stay.
+
+    Args:
+        plan: plan of the trial, with all its workers.
+        worker: the worker of the epoch before.
+        membership: workers of the new epoch.
+    """
+    group_plan, before = regroup_plan(plan, membership.workers), worker.algorithm_context
+    strategy, inner = plan.strategy.training_phases().first, before.transport
+    if isinstance(inner, EpochTransport):
+        inner = inner.inner
+    lost = [name for name in before.workers if name not in membership.continuing_workers]
+    inner.forget_lost_peers(lost, first_step_on_wire(membership.epoch))
+    context = replace(
+        before,
+        rank=membership.workers.index(worker.node.name),
+        workers=membership.workers,
+        schedule=group_plan.schedule,
+        transport=EpochTransport(inner, membership.epoch),
+    )
+    return replace(
+        worker,
+        plan=group_plan,
+        node=group_plan.node_plan(worker.node.name),
+        phase=WorkerTrainingPhase(
+            strategy.create_worker_algorithm(context), worker.phase.is_synchronous, group_plan.initial_shares
+        ),
+        gradients=replace(worker.gradients, plan=group_plan),
+        balancer=_make_batch_balancer(strategy, context),
     )
 
 

@@ -22,6 +22,7 @@ from services.plan.node_plan import NodePlan, NodeRole
 from services.plan.training.balance_plan import BalancePlan
 from services.plan.training.phase_plans import FormatStagePlan, PostSwitchPhasePlan
 from services.scenario.payload import PlannedPayload
+from services.scenario.recovery import RecoverySettings
 from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
@@ -68,6 +69,7 @@ class Plan(FrozenRecord, ABC):
 
     dilation: float
     transport: TransportName = "grpc"
+    recovery: RecoverySettings = RecoverySettings()
     security: SecuritySettings
     timeouts: Timeouts
     fidelity: FidelityLimits

@@ -14,6 +14,7 @@ from services.scenario.checked_study import CheckedStudy
 from services.scenario.commands.command_workload import CommandWorkload
 from services.scenario.conflicts.scenario_conflicts import raise_scenario_conflicts
 from services.scenario.published_curves import PublishedCurve
+from services.scenario.recovery import RecoverySettings
 from services.scenario.run_settings import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
@@ -86,6 +87,7 @@ class Scenario(FrozenRecord):
         "rejected before anything starts; skip: trials that need them do not run, and the report says so",
     )
     strict: bool = Field(default=False, description="whether to reject a trial with a property that cannot be enforced")
+    recovery: RecoverySettings = RecoverySettings()
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
     fidelity: FidelityLimits = FidelityLimits()

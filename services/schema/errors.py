@@ -44,6 +44,14 @@ class AuthenticationError(NetworkError):
     """
 
 
+class NodeLossError(EnsayoError):
+    """Error because a training can't go on without a node that was lost."""
+
+
+class EvictedError(EnsayoError):
+    """Error because the coordinator has considered this node lost, and training goes on without it."""
+
+
 class ProtocolError(EnsayoError):
     """Error because a message arrived that the protocol does not allow at this time.
 

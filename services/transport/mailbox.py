@@ -5,6 +5,7 @@ Messages are requested by sender and tag.
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from functools import partial
 
 from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
@@ -55,6 +56,7 @@ class Mailbox:
         self._newest_step: dict[tuple[str, int], int] = defaultdict(int)  # by sender and kind of message
         self._delayed: dict[str, deque[Message]] = defaultdict(deque)  # by sender; each has a call of the event loop
         self._failed_sources: dict[str, NetworkError] = {}
+        self._oldest_step = 0  # messages of earlier steps are dropped
         self._pending: dict[_PendingReceive, None] = {}  # oldest first
         self._is_timer_set = False
 
@@ -96,6 +98,16 @@ class Mailbox:
         self._failed_sources[source] = error
         for pending in [pending for pending in self._pending if pending.source == source]:
             self._complete_receive(pending, error)
+
+    def forget_sources(self, sources: Iterable[str], oldest_step: int) -> None:
+        """Forget the failures of some senders, and all messages of steps before `oldest_step`.
+
+        Later messages of earlier steps are dropped.
+        """
+        for source in sources:
+            self._failed_sources.pop(source, None)
+        self._oldest_step = oldest_step
+        self._unclaimed = {key: message for key, message in self._unclaimed.items() if key[1].step >= oldest_step}
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
         """Return the buffer of a receive call, so that a message's payload is received in place.
@@ -202,7 +214,7 @@ class Mailbox:
         A message that is not new is a duplicate. Forget the tags of earlier steps.
         """
         seen, stream = self._seen_tags[source], (source, tag.kind)
-        if tag in seen or tag.step < self._newest_step[stream] - 1:
+        if tag in seen or tag.step < max(self._newest_step[stream] - 1, self._oldest_step):
             return False
         if tag.step > self._newest_step[stream]:
             self._newest_step[stream] = tag.step

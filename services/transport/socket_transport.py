@@ -5,7 +5,7 @@ The base class shapes outgoing and incoming messages and has the mailbox.
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
@@ -107,6 +107,15 @@ class SocketTransport(Transport):
                 await self.stop()
         finally:
             await self.abort()
+
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+        self._mailbox.forget_sources(names, oldest_step)
+        for name in names:
+            self._drop_stream(name)
+
+    @abstractmethod
+    def _drop_stream(self, target: str) -> None:
+        """Close the stream to a node that was lost, if there is one, without waiting for its messages."""
 
     @abstractmethod
     async def _write_to_stream(self, target: str, message: Message) -> None:

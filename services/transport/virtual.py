@@ -94,6 +94,9 @@ class VirtualTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         """Return at once, because all nodes of the virtual network are in this process."""
 
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+        self._fabric.mailboxes[self._node_name].forget_sources(names, oldest_step)
+
     async def send(self, target: str, message: Message) -> None:
         size_bytes = self.size_on_wire(message)
         self.traffic.add_message(target, size_bytes, framing_bytes=0)

@@ -23,6 +23,7 @@ from services.worker.replica_hash import log_replica_hash
 from services.worker.step_log import TrainingStepLog
 from services.worker.strategy_switch import WorkerStrategySwitch
 from services.worker.training_phase import WorkerTrainingPhase
+from services.worker.training_position import TrainingPosition, forget_position
 
 
 @dataclass
@@ -46,35 +47,72 @@ class WorkerRuntime:
     # With the parameters of this worker where the result of the run is the mean over workers; else empty.
     final_report: FinalNodeReport = field(default_factory=FinalNodeReport)
 
-    async def train(self) -> None:
-        """Train from the initial parameters to the end of the run."""
-        params = self.gradients.init_params(self.algorithm_context.device)
-        result = StepResult(params, self.current_algorithm.initial_state(params))
-        step_log = TrainingStepLog(self.log)
+    async def train(
+        self,
+        start: TrainingPosition | None = None,
+        keep_position: Callable[[TrainingPosition], None] = forget_position,
+    ) -> None:
+        """Train to the end of the run.
+
+        Args:
+            start: position to continue from; None: the initial parameters.
+            keep_position: is called with the position before each step, and with the last one.
+        """
         stop_task = asyncio.create_task(self._await_run_stop())
         switch_task = asyncio.create_task(self._await_strategy_switch())
-        evaluations, step = self.plan.evaluation_schedule, 0
+        step_log = TrainingStepLog(self.log)
+        try:
+            step, result = await self._run_training_steps(start, keep_position, step_log, stop_task, switch_task)
+        finally:
+            step_log.flush()
+            for task in (stop_task, switch_task):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        final_params = await self._leave_training_phase(step, result)
+        self.final_report = self._make_final_report(step, final_params, result.samples)
+
+    async def _run_training_steps(
+        self,
+        start: TrainingPosition | None,
+        keep_position: Callable[[TrainingPosition], None],
+        step_log: TrainingStepLog,
+        stop_task: "asyncio.Task[None]",
+        switch_task: "asyncio.Task[bool]",
+    ) -> tuple[int, StepResult]:
+        """Run training steps until the budget is used or the run stops.
+
+        Return the step after the last one, and the result of the last one.
+        """
+        step, result = (start.next_step, start.result) if start else (0, self._make_initial_result())
+        if start:
+            self.counters = start.counters
+        is_point_open = start is not None and self._is_evaluation_due(step, result)
         while True:
+            keep_position(TrainingPosition(step, result, self.counters))
+            if is_point_open:
+                result, decision = await self._report_evaluation_point(step, result)
+                if decision.stop_reason:
+                    break
+                if decision.must_switch_strategy:
+                    step, result = await self._switch_strategy(step, result)
             if self._is_strategy_switch_due(step, result) or (switch_task.done() and switch_task.result()):
                 step, result = await self._switch_strategy(step, result)
             if not self._has_samples_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
             result = await self._run_training_step(step, result, step_log)
             step += 1
-            is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
-            if is_over or evaluations.is_due_after(step):
-                result, decision = await self._report_evaluation_point(step, result)
-                if decision.stop_reason:
-                    break
-                if decision.must_switch_strategy:
-                    step, result = await self._switch_strategy(step, result)
-        step_log.flush()
-        final_params = await self._leave_training_phase(step, result)
-        self.final_report = self._make_final_report(step, final_params, result.samples)
-        for task in (stop_task, switch_task):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            is_point_open = self._is_evaluation_due(step, result)
+        return step, result
+
+    def _make_initial_result(self) -> StepResult:
+        params = self.gradients.init_params(self.algorithm_context.device)
+        return StepResult(params, self.current_algorithm.initial_state(params))
+
+    def _is_evaluation_due(self, step: int, result: StepResult) -> bool:
+        """Return whether this worker reports an evaluation point before `step`."""
+        is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
+        return step > 0 and (is_over or self.plan.evaluation_schedule.is_due_after(step))
 
     def _make_final_report(self, step_count: int, final_params: Vector, sample_count: int) -> FinalNodeReport:
         """Return the final state of this worker: with its parameters if the result of the run is the workers' mean."""

@@ -31,6 +31,7 @@ def declared_fields(trial: TrialSpec) -> dict[str, Any]:
         "seed": trial.seed,
         "labels": trial.labels,
         "transport": trial.scenario.transport,
+        "recovery": trial.scenario.recovery,
         "security": trial.scenario.security,
         "timeouts": trial.scenario.timeouts,
         "fidelity": trial.scenario.fidelity,

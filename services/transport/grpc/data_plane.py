@@ -77,6 +77,7 @@ class GrpcTransport(SocketTransport):
         """
         super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt, payload_scale)
         self._streams: dict[str, _GrpcSendStream] = {}
+        self._dropped_channels: list[grpc.aio.Channel] = []  # to nodes that were lost
         self._server = grpc.aio.server(options=GRPC_OPTIONS)
 
     async def start(self) -> None:
@@ -99,6 +100,8 @@ class GrpcTransport(SocketTransport):
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
             await self._close_stream(peer_name, stream)
+        for channel in self._dropped_channels:
+            await channel.close()
         await self._server.stop(self._stream_lifetime_wall_s)  # neighbours may still send
 
     async def abort(self) -> None:
@@ -107,6 +110,11 @@ class GrpcTransport(SocketTransport):
         The server then logs no errors when the process ends.
         """
         await self._server.stop(None)
+
+    def _drop_stream(self, target: str) -> None:
+        if (stream := self._streams.pop(target, None)) is not None:
+            stream.call.cancel()
+            self._dropped_channels.append(stream.channel)
 
     async def _close_stream(self, peer: str, stream: _GrpcSendStream) -> None:
         try:

@@ -102,6 +102,11 @@ class TcpTransport(SocketTransport):
         for receiver in tuple(self._receivers):
             receiver.abort()
 
+    def _drop_stream(self, target: str) -> None:
+        if (stream := self._streams.pop(target, None)) is not None:
+            stream.close_after_failure()
+            stream.sender_task.cancel()  # which may still wait for the node to listen
+
     async def _close_stream(self, peer: str, stream: _TcpSendStream) -> None:
         """End a stream, and check how many messages the neighbour has received.
 

@@ -1,0 +1,188 @@
+"""State machine by which the coordinator finds lost nodes and changes the membership of a training.
+
+It receives heartbeats and reports with their times, and returns actions. This module uses no clock and no socket.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from services.runtime.membership import Membership, RecoveryDecision, RecoveryReport
+from services.scenario.recovery import RecoverySettings
+from services.schema.errors import EvictedError, ProtocolError
+
+
+@dataclass(frozen=True)
+class NodeLostAction:
+    """Action: log that a node is lost, and remove it from the run."""
+
+    node_name: str
+    silent_s: float  # virtual seconds since its last heartbeat
+
+
+@dataclass(frozen=True)
+class BeginMembershipEpochAction:
+    """Action: announce a new membership to all nodes; they stop the step in progress and report recovery steps."""
+
+    membership: Membership
+    cause: str
+
+
+@dataclass(frozen=True)
+class DecideRecoveryAction:
+    """Action: answer the recovery reports of all nodes of the epoch with the step from which they continue."""
+
+    decision: RecoveryDecision
+
+
+@dataclass(frozen=True)
+class FailRunAction:
+    """Action: end the run with an error, because it can't go on without a lost node."""
+
+    reason: str
+
+
+MembershipAction: TypeAlias = NodeLostAction | BeginMembershipEpochAction | DecideRecoveryAction | FailRunAction
+
+
+@dataclass
+class MembershipStateMachine:
+    """State machine of the membership of one training.
+
+    Times are arguments, in virtual seconds since any moment.
+    """
+
+    settings: RecoverySettings
+    worker_names: tuple[str, ...]  # all workers of the plan, by rank
+    server_names: tuple[str, ...] = ()  # nodes that own a shard and are not workers
+    membership: Membership = field(init=False)
+    _last_heartbeat_s: dict[str, float] = field(default_factory=dict)  # of the nodes that are watched
+    _evicted: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)  # nodes that have finished their work
+    _waiting: set[str] = field(default_factory=set)  # workers that have joined again, and are not members yet
+    _reports: dict[str, RecoveryReport] = field(default_factory=dict)  # of the current epoch, while it is undecided
+    _is_decided: bool = True
+
+    def __post_init__(self) -> None:
+        self.membership = Membership(0, self.worker_names)
+
+    def start_watching(self, now_s: float) -> None:
+        """Expect heartbeats of all nodes from now on."""
+        self._last_heartbeat_s = dict.fromkeys((*self.worker_names, *self.server_names), now_s)
+
+    def handle_heartbeat(self, node_name: str, now_s: float) -> None:
+        """Record a heartbeat.
+
+        Raises:
+            EvictedError: the node has been considered lost.
+        """
+        if node_name in self._evicted:
+            raise EvictedError(
+                f"{node_name} sent no heartbeat for {self.settings.heartbeat_timeout}, so training goes on without it"
+            )
+        if node_name in self._last_heartbeat_s:
+            self._last_heartbeat_s[node_name] = now_s
+
+    def find_lost_nodes(self, now_s: float) -> list[MembershipAction]:
+        """Return the actions for all nodes whose heartbeats are overdue."""
+        lost = {
+            name: now_s - last_s
+            for name, last_s in self._last_heartbeat_s.items()
+            if now_s - last_s > self.settings.heartbeat_timeout
+        }
+        if not lost:
+            return []
+        for name in lost:
+            del self._last_heartbeat_s[name]
+            self._evicted.add(name)
+            self._waiting.discard(name)
+        actions: list[MembershipAction] = [NodeLostAction(name, silent_s) for name, silent_s in lost.items()]
+        if lost_servers := [name for name in lost if name in self.server_names]:
+            return [*actions, FailRunAction(f"server {lost_servers[0]} is lost, and its shard with it")]
+        return [*actions, *self._change_members(lost, f"{' and '.join(lost)} lost")]
+
+    def handle_leave(self, node_name: str) -> None:
+        """Record that a node has finished its work; no more heartbeats are expected from it."""
+        self._last_heartbeat_s.pop(node_name, None)
+        self._left.add(node_name)
+
+    def handle_rejoin(self, node_name: str, now_s: float) -> list[MembershipAction]:
+        """Record that a lost worker has been started again, and wants to join the training.
+
+        Raises:
+            EvictedError: the policy does not let lost workers join again.
+            ProtocolError: the node is no worker of the run, or is not lost.
+        """
+        if node_name not in self.worker_names:
+            raise ProtocolError(f"{node_name} can't join again: it is not a worker of this run")
+        if not self.settings.restarts_workers:
+            raise EvictedError(f"{node_name} can't join again under on_failure: {self.settings.on_failure}")
+        if self._left.intersection(self.worker_names):
+            raise EvictedError(f"{node_name} can't join again: the training is over")
+        self._last_heartbeat_s[node_name] = now_s
+        self._waiting.add(node_name)
+        self._evicted.discard(node_name)
+        lost = {node_name} & set(self.membership.workers)  # it was restarted before its loss was noticed
+        return self._change_members(lost, f"{node_name} joined again")
+
+    def handle_recovery_report(self, report: RecoveryReport) -> list[MembershipAction]:
+        """Record from which steps a node can continue.
+
+        Reports of earlier epochs are ignored: their senders get a decision with the current epoch.
+
+        Raises:
+            ProtocolError: the node is no member, or the epoch does not exist yet.
+        """
+        if report.epoch < self.membership.epoch:
+            return []
+        if report.epoch > self.membership.epoch or report.node_name not in (
+            *self.membership.workers,
+            *self.server_names,
+        ):
+            raise ProtocolError(f"{report.node_name} can't recover in membership epoch {report.epoch}")
+        if not self._is_decided:
+            self._reports[report.node_name] = report
+        return self._decide_if_all_reported()
+
+    def _change_members(self, lost: Iterable[str], cause: str) -> list[MembershipAction]:
+        """Return the actions of a new membership without `lost` and with the workers that wait to join."""
+        if self._left.intersection(self.worker_names):
+            return []  # synchronous training is over for all workers when the first one leaves
+        lost = set(lost)
+        if self.settings.on_failure == "restore" and not self._have_all_workers:
+            return []  # training waits for the restarted worker
+        members = [
+            name
+            for name in self.worker_names
+            if name in self._waiting or (name in self.membership.workers and name not in lost and name not in self._evicted)
+        ]
+        has_state = [name for name in members if name not in self._waiting]
+        if not has_state and self.settings.on_failure != "restore":
+            return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]
+        joined = tuple(name for name in members if name in self._waiting)
+        self.membership = Membership(self.membership.epoch + 1, tuple(members), joined)
+        self._reports, self._is_decided = {}, False
+        return [BeginMembershipEpochAction(self.membership, cause)]
+
+    @property
+    def _have_all_workers(self) -> bool:
+        """Whether every worker of the plan is a member that is not lost, or waits to join."""
+        return not self._evicted.intersection(self.worker_names)
+
+    def _decide_if_all_reported(self) -> list[MembershipAction]:
+        """Return the decision once all nodes of the epoch have reported.
+
+        Nodes continue from the last step for which all nodes with a state have kept one.
+        """
+        expected = {*self.membership.workers, *self.server_names}
+        if self._is_decided or set(self._reports) < expected:
+            return []
+        newcomers = self.membership.joined if self.settings.on_failure == "rejoin" else ()
+        kept = [set(report.steps) for name, report in self._reports.items() if name not in newcomers]
+        common = set.intersection(*kept)
+        if not common:
+            steps = {name: report.steps for name, report in self._reports.items()}
+            return [FailRunAction(f"nodes have kept no common state to continue from; steps by node: {steps}")]
+        self._is_decided, self._waiting = True, self._waiting - set(self.membership.joined)
+        source = self.membership.continuing_workers[0] if newcomers else ""
+        return [DecideRecoveryAction(RecoveryDecision(self.membership.epoch, max(common), source))]

@@ -1,0 +1,32 @@
+"""Plan of the same training on another group of its workers, after a worker was lost or has joined again."""
+
+from collections.abc import Sequence
+
+from services.plan.training.balance_plan import plan_initial_shares
+from services.plan.training.training_plan import TrainingPlan
+
+
+def regroup_plan(plan: TrainingPlan, worker_names: Sequence[str]) -> TrainingPlan:
+    """Return the plan of a training that continues on the given workers, in the order of their new ranks.
+
+    The global batch, the learning rate and the shards stay; the collective and the shares of a batch are those of the
+    new group. So a step means the same samples in every group. The result describes the training only: its predictions
+    and byte counts are still those of the whole group.
+
+    Args:
+        plan: plan of the trial, with all its workers.
+        worker_names: names of the workers that continue, by rank.
+    """
+    if tuple(worker_names) == tuple(worker.name for worker in plan.node_plans_of_role("worker")):
+        return plan
+    others = [node for node in plan.nodes if node.role != "worker"]
+    workers = [plan.node_plan(name).model_copy(update={"rank": rank}) for rank, name in enumerate(worker_names)]
+    first = plan.strategy.training_phases().first
+    return plan.model_copy(
+        update={
+            "nodes": (*others, *workers),
+            "workers": len(workers),
+            "schedule": first.collective_schedule(len(workers)),
+            "initial_shares": plan_initial_shares(first, workers, plan.batch),
+        }
+    )

@@ -1,0 +1,64 @@
+"""Membership of a training: the workers that take part, in numbered epochs, and the calls by which it changes.
+
+A *membership epoch* is a period of a training in which its workers stay the same. It begins with epoch 0, and a new one
+begins when a worker is lost or joins again.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Workers of one membership epoch."""
+
+    epoch: int
+    workers: tuple[str, ...]  # node names; the rank of a worker is its position
+    joined: tuple[str, ...] = ()  # workers that were not members of the epoch before, and have no state yet
+
+    @property
+    def continuing_workers(self) -> tuple[str, ...]:
+        """Workers that were members of the epoch before, too."""
+        return tuple(name for name in self.workers if name not in self.joined)
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """Steps from which a node can continue in a new membership epoch."""
+
+    node_name: str
+    epoch: int
+    steps: tuple[int, ...]  # each the next step of a state that the node has kept; empty if it has none
+
+
+@dataclass(frozen=True)
+class RecoveryDecision:
+    """Step from which all nodes continue in a new membership epoch."""
+
+    epoch: int
+    first_step: int
+    state_source: str = ""  # worker that sends its state to the workers that have joined; empty if there are none
+
+
+class MembershipClient(ABC):
+    """Calls with which a node takes part in changes of the membership."""
+
+    @abstractmethod
+    async def send_heartbeat(self) -> None:
+        """Show the coordinator that this node is alive.
+
+        Raises:
+            EvictedError: the coordinator has considered this node lost, and training goes on without it.
+        """
+
+    @abstractmethod
+    async def await_membership(self, known_epoch: int) -> Membership:
+        """Wait until a membership epoch after `known_epoch` begins, and return its membership."""
+
+    @abstractmethod
+    async def report_recovery_steps(self, report: RecoveryReport) -> RecoveryDecision:
+        """Report from which steps this node can continue, and return the decision.
+
+        The reply comes when all nodes of the epoch have reported. If a further epoch begins before, the reply is its
+        decision to wait for `await_membership`: an epoch that is newer than that of the report.
+        """

@@ -1,0 +1,56 @@
+"""What a trial does when a node is lost: the declared policy, the detection of lost nodes, and checkpoints."""
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field, PositiveInt
+
+from services.schema.component import FrozenRecord
+from services.schema.units import Duration
+
+FailurePolicy: TypeAlias = Literal["abort", "continue", "rejoin", "restore"]
+
+HEARTBEATS_PER_TIMEOUT = 4  # a node is lost when this many heartbeats in a row are missing
+
+
+class CheckpointSettings(FrozenRecord):
+    """How often the nodes of a trial write checkpoints."""
+
+    steps: PositiveInt = Field(description="steps from one checkpoint to the next")
+
+
+class RecoverySettings(FrozenRecord):
+    """What a trial does when it loses a node."""
+
+    on_failure: FailurePolicy = Field(
+        "abort",
+        description="what follows when a worker is lost. abort: the trial fails; continue: the other workers share its "
+        "part of each batch; rejoin: they continue, and the worker joins again after its restart, with the state of "
+        "another worker; restore: the worker is restarted, and all nodes continue from the last checkpoint",
+    )
+    heartbeat_timeout: Duration = Field(
+        Duration("2s"),
+        description="virtual time without a heartbeat after which the coordinator considers a node lost. A node sends "
+        f"{HEARTBEATS_PER_TIMEOUT} heartbeats in this time",
+    )
+    restart_delay: Duration = Field(
+        Duration("1s"),
+        description="virtual time after which a lost worker is started again, if the policy is rejoin or restore",
+    )
+    checkpoint: CheckpointSettings | None = Field(
+        None, description="checkpoints of all nodes; when absent, no checkpoint is written"
+    )
+
+    @property
+    def changes_membership(self) -> bool:
+        """Whether a trial can go on without a lost node, or with a restarted one."""
+        return self.on_failure != "abort"
+
+    @property
+    def restarts_workers(self) -> bool:
+        """Whether lost workers are started again."""
+        return self.on_failure in ("rejoin", "restore")
+
+    @property
+    def heartbeat_interval_s(self) -> float:
+        """Virtual seconds from one heartbeat of a node to the next."""
+        return self.heartbeat_timeout / HEARTBEATS_PER_TIMEOUT
