@@ -151,11 +151,8 @@ class MembershipStateMachine:
         lost = set(lost)
         if self.settings.on_failure == "restore" and not self._have_all_workers:
             return []  # training waits for the restarted worker
-        members = [
-            name
-            for name in self.worker_names
-            if name in self._waiting or (name in self.membership.workers and name not in lost and name not in self._evicted)
-        ]
+        kept = set(self.membership.workers) - lost - self._evicted
+        members = [name for name in self.worker_names if name in self._waiting | kept]
         has_state = [name for name in members if name not in self._waiting]
         if not has_state and self.settings.on_failure != "restore":
             return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]

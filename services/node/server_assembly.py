@@ -4,12 +4,16 @@ from services.compressors import CompressorSeed, fit_to_range
 from services.node.node_services import NodeServices
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import NodePlan, TrainingPlan
+from services.plan.training.regrouping import regroup_plan
 from services.ps_shard.machine import ShardStateMachine
+from services.ps_shard.recoverable_serving import ShardPosition
 from services.ps_shard.runtime import ServerRuntime
+from services.runtime.membership import Membership
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import SinglePhaseStrategy
+from services.transport.epoch_transport import begin_membership_epoch
 
 
 def make_first_server(
@@ -86,6 +90,36 @@ def make_shard_server(
         reply_compressor=fit_to_range(algorithm.reply_compressor, *plan.shards[shard_number]),
         reply_seed=CompressorSeed(plan.seed, plan.workers * len(plan.shards) + shard_number),
     )
+
+
+def regroup_server(
+    plan: TrainingPlan,
+    node: NodePlan,
+    services: NodeServices,
+    server: ServerRuntime,
+    membership: Membership,
+    position: ShardPosition,
+    first_step: int,
+) -> ServerRuntime:
+    """Return a server that continues with the workers of a new membership epoch.
+
+    Args:
+        plan: plan of the trial, with all its workers.
+        node: plan of the server's node.
+        services: interfaces of the node to its environment.
+        server: the server of the epoch before.
+        membership: workers of the new epoch.
+        position: state of the shard from which the server continues.
+        first_step: next step of all workers.
+    """
+    lost = [name for name in server.worker_names if name not in membership.continuing_workers]
+    transport = begin_membership_epoch(server.transport, membership.epoch, lost)
+    group_plan, strategy = regroup_plan(plan, membership.workers), plan.strategy.training_phases().first
+    regrouped = make_shard_server(
+        group_plan, node, transport, services, strategy, position.update_rule, position.version, position.samples
+    )
+    regrouped.next_steps = dict.fromkeys(regrouped.next_steps, first_step)
+    return regrouped
 
 
 def _count_first_push_samples(

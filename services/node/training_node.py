@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from typing import Any
 
 from services.node.node_log import cpu_core_share_log_fields, device_log_fields, log_node_start, log_node_totals
 from services.node.node_services import NodeServices
-from services.node.server_assembly import make_first_server, make_shard_server
+from services.node.server_assembly import make_first_server, make_shard_server, regroup_server
 from services.node.worker_assembly import make_transport_factory, make_worker, regroup_worker
 from services.plan import NodePlan, TrainingPlan
+from services.ps_shard.recoverable_serving import RecoverableServing
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.control import FinalNodeReport
 from services.runtime.device import ComputeDevice, select_compute_device
+from services.runtime.membership_follower import MembershipFollower
 from services.schema.errors import HostError, first_error_in_group
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.worker.event_runner import ScenarioEventRunner
@@ -92,16 +95,22 @@ async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServic
         await worker.train()
         return worker
     pattern = plan.strategy.training_phases().first.describe_worker_exchange()
+    capacity = plan.workers if pattern.is_gossip else KEPT_RECOVERY_POINTS
     training = RecoverableTraining(
         worker,
         partial(regroup_worker, plan),
-        services.membership,
-        RecoveryPoints(pattern.exchange_period, plan.workers if pattern.is_gossip else KEPT_RECOVERY_POINTS),
-        services.clock,
-        services.log,
-        LOSS_ANNOUNCEMENT_TIMEOUTS * plan.recovery.heartbeat_timeout,
+        _make_membership_follower(plan, worker.node, services),
+        RecoveryPoints(pattern.exchange_period, capacity),
     )
     return await training.train()
+
+
+def _make_membership_follower(plan: TrainingPlan, node: NodePlan, services: NodeServices) -> MembershipFollower:
+    timeout_s = LOSS_ANNOUNCEMENT_TIMEOUTS * plan.recovery.heartbeat_timeout
+    if plan.recovery.restarts_workers:
+        timeout_s += plan.recovery.restart_delay + plan.timeouts.start
+    is_server = node.role == "ps_shard"
+    return MembershipFollower(node.name, is_server, services.membership, services.clock, services.log, timeout_s)
 
 
 @asynccontextmanager
@@ -137,7 +146,8 @@ async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services
     await node_services.transport.connect(server.worker_names)
     training_start_s = await node_services.control.join()
     bytes_before = node_services.read_interface_bytes()
-    async with _make_scenario_event_runner(plan, node, node_services).run_events(training_start_s):
+    events = _make_scenario_event_runner(plan, node, node_services)
+    async with events.run_events(training_start_s), _heartbeats(plan, node_services):
         final_message = await _run_server_in_all_phases(plan, node, server, node_services)
     update_seconds = round(node_services.update_time.seconds, 6)
     log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0, update_seconds=update_seconds)
@@ -145,7 +155,7 @@ async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services
 
 
 async def _run_server_in_all_phases(
-    plan: TrainingPlan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
+    plan: TrainingPlan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[Any]
 ) -> FinalNodeReport:
     """Run a server in all training phases of the strategy, and return its final state.
 
@@ -157,6 +167,10 @@ async def _run_server_in_all_phases(
         worker_tasks: training task of the worker in the same process, if there is one.
     """
     switch = plan.strategy.training_phases().switch
+    if plan.recovery.changes_membership:
+        follower = _make_membership_follower(plan, node, services)
+        regroup = partial(regroup_server, plan, node, services)
+        return (await RecoverableServing(server, regroup, follower, plan.exchange_period).serve()).final_shard_state
     if switch is None or plan.second_phase is None:
         await server.serve_workers()
         return server.final_shard_state

@@ -18,7 +18,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.strategies import SinglePhaseStrategy, WorkerContext
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
-from services.transport.epoch_transport import EpochTransport, first_step_on_wire
+from services.transport.epoch_transport import begin_membership_epoch
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
@@ -94,17 +94,14 @@ def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Member
         membership: workers of the new epoch.
     """
     group_plan, before = regroup_plan(plan, membership.workers), worker.algorithm_context
-    strategy, inner = plan.strategy.training_phases().first, before.transport
-    if isinstance(inner, EpochTransport):
-        inner = inner.inner
+    strategy = plan.strategy.training_phases().first
     lost = [name for name in before.workers if name not in membership.continuing_workers]
-    inner.forget_lost_peers(lost, first_step_on_wire(membership.epoch))
     context = replace(
         before,
         rank=membership.workers.index(worker.node.name),
         workers=membership.workers,
         schedule=group_plan.schedule,
-        transport=EpochTransport(inner, membership.epoch),
+        transport=begin_membership_epoch(before.transport, membership.epoch, lost),
     )
     return replace(
         worker,

@@ -4,7 +4,7 @@ It receives the vectors that workers push, updates the shard and sends replies.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,10 @@ from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, without_divergence_warnings
+
+
+def do_nothing() -> None:
+    """Do nothing after an update of the shard."""
 
 
 @dataclass
@@ -54,6 +58,7 @@ class ServerRuntime:
     busy_time: BusyTime = field(default_factory=BusyTime)  # of updates
     reply_compressor: Compressor = IDENTITY_COMPRESSOR
     reply_seed: CompressorSeed = field(default_factory=CompressorSeed)
+    on_update: Callable[[], None] = do_nothing  # called after each update of the shard
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
     _replies: ReplyEncoder = field(init=False)
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
@@ -165,6 +170,7 @@ class ServerRuntime:
             self.update_log.add_event(
                 _make_push_log_row(push, update.version, update.count_updates_behind(push), started_ms)
             )
+        self.on_update()
 
     def _make_worker_contribution(self, worker_push: WorkerPush, staleness: int) -> WorkerContribution:
         vector, params_read = self._vectors.pop(worker_push), self._stale_params.pop(worker_push, None)

@@ -4,6 +4,7 @@ import asyncio
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +39,7 @@ class StrategySwitchingServer:
     ]  # the integers are version and samples
     control: CoordinatorClient
     time_limit: StrategySwitchTimeout
-    worker_tasks: Collection[
-        asyncio.Task[None]
-    ] = ()  # training task of the worker in the same process, if there is one
+    worker_tasks: Collection[asyncio.Task[Any]] = ()  # training task of the worker in the same process, if there is one
 
     async def serve_and_switch_strategy(self) -> None:
         """Serve the workers until every worker has left, through all strategy switches."""

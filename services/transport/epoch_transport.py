@@ -88,3 +88,13 @@ class EpochTransport(Transport):
 
     def _tag_to_wire(self, tag: MessageTag) -> MessageTag:
         return tag._replace(step=tag.step | first_step_on_wire(self.epoch))
+
+
+def begin_membership_epoch(transport: Transport, epoch: int, lost_peers: Iterable[str]) -> EpochTransport:
+    """Return the transport of a new membership epoch, over the same connections.
+
+    Messages of earlier epochs and the connections to `lost_peers` are forgotten.
+    """
+    inner = transport.inner if isinstance(transport, EpochTransport) else transport
+    inner.forget_lost_peers(lost_peers, first_step_on_wire(epoch))
+    return EpochTransport(inner, epoch)

@@ -37,7 +37,7 @@ class EvaluationPoints:
         bytes_before = traffic.payload_bytes
         own = step_result.params if step_result.eval_params is None else step_result.eval_params
         with without_divergence_warnings():
-            mean = await step_result.average_params()
+            mean = await step_result.average_params(phase.context)
             value = {
                 "distance": float(euclidean_norm(own - mean)),
                 "mean_norm": float(euclidean_norm(mean)),

@@ -217,11 +217,15 @@ class WorkerRuntime:
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = self._make_step_timer()
         worker_state = self.current_algorithm.begin_step(step, previous.params, previous.state)
-        loss, gradient, computed = await self.gradients.compute_gradient(self.phase, step, previous, times)
-        with without_divergence_warnings():
-            result = await self.current_algorithm.exchange_and_update(
-                step, previous.params, gradient, worker_state, times
-            )
+        try:
+            loss, gradient, computed = await self.gradients.compute_gradient(self.phase, step, previous, times)
+            with without_divergence_warnings():
+                result = await self.current_algorithm.exchange_and_update(
+                    step, previous.params, gradient, worker_state, times
+                )
+        except BaseException:
+            await self.current_algorithm.cancel_exchange(worker_state)
+            raise
         _move_early_compute(times, computed.early_s)
         await self._balance_batch(step, gradient.samples, times)
         self.counters.add_loss(loss, gradient.samples)

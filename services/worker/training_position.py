@@ -41,9 +41,7 @@ class RecoveryPoints:
         if position.next_step % self.period:
             return
         result = replace(position.result, end_of_next_forward_s=None)  # nothing overlaps with the step before
-        self._positions[position.next_step] = replace(
-            position, result=result, counters=replace(position.counters)
-        )
+        self._positions[position.next_step] = replace(position, result=result, counters=replace(position.counters))
         while len(self._positions) > self.capacity:
             self._positions.popitem(last=False)
 

@@ -63,6 +63,15 @@ class WorkerAlgorithm(ABC):
         """
         return worker_state
 
+    async def cancel_exchange(self, worker_state: WorkerState) -> None:  # noqa: B027 - most start nothing before
+        """Cancel the exchange that `begin_step` has started, because the step is broken off.
+
+        By default, there is none.
+
+        Args:
+            worker_state: the state that `begin_step` has returned.
+        """
+
     def start_gradient_reduction(
         self,
         step: int,  # noqa: ARG002 - most algorithms exchange after the backward pass

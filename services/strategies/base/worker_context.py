@@ -83,5 +83,5 @@ class StepResult:
     # duration in seconds. None: the forward pass begins after this step.
     end_of_next_forward_s: Callable[[float], float] | None = None
     # Exchange by which all workers compute the mean of their parameters (`eval_params`, or else `params`) before an
-    # evaluation. None: no exchange is needed.
-    average_params: Callable[[], Awaitable[Vector]] | None = None
+    # evaluation, with the context of the worker at this time. None: no exchange is needed.
+    average_params: Callable[["WorkerContext"], Awaitable[Vector]] | None = None

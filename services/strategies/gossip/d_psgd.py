@@ -112,6 +112,11 @@ class DPsgdWorker(WorkerAlgorithm):
             return worker_state
         return replace(worker_state, exchange=asyncio.create_task(self._exchange(step, params)))
 
+    async def cancel_exchange(self, worker_state: DPsgdState) -> None:
+        if worker_state.exchange is not None:
+            worker_state.exchange.cancel()
+            await asyncio.wait({worker_state.exchange})
+
     def _exchange(self, step: int, vector: Vector) -> Coroutine[None, None, dict[int, Vector]]:
         return exchange_with_neighbours(self.context, step, self._mixing_round(step), vector)
 

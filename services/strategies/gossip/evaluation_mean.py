@@ -43,7 +43,7 @@ class EvaluationMean:
 
     def prepare(
         self, worker_context: WorkerContext, number: int, params: Vector
-    ) -> Callable[[], Awaitable[Vector]] | None:
+    ) -> Callable[[WorkerContext], Awaitable[Vector]] | None:
         """Return the exchange that averages the parameters of all workers; None for a single worker.
 
         Args:
@@ -51,9 +51,9 @@ class EvaluationMean:
             number: number of this exchange, different for each and equal on all workers.
             params: parameters of this worker, on the device.
         """
-        return partial(self._average, worker_context, number, params) if len(worker_context.workers) > 1 else None
+        return partial(self._average, number, params) if len(worker_context.workers) > 1 else None
 
-    async def _average(self, worker_context: WorkerContext, number: int, params: Vector) -> Vector:
+    async def _average(self, number: int, params: Vector, worker_context: WorkerContext) -> Vector:
         """Return the mean of the parameters of all workers, on the device."""
         context, vector_sum = worker_context, self.all_reduce.vector_sum
         worker_count = len(context.workers)
