@@ -10,7 +10,8 @@ from cryptography.x509.oid import NameOID
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.step_events import StepEventStarts
 from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
-from services.schema.errors import AuthenticationError, ProtocolError
+from services.runtime.membership import RecoveryReport
+from services.schema.errors import AuthenticationError, EvictedError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
 
@@ -41,6 +42,8 @@ class RunEventService:
             start_s = await self._events_coordinator.join(request.node_name, request.plan_sha256)
         except AuthenticationError as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except EvictedError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return wire.RunStart(start_s=start_s)
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
@@ -108,6 +111,28 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
             request.node_name, FinalNodeReport(request.parameters, request.version, request.samples)
         )
         return wire.LeaveAck()
+
+    async def SendHeartbeat(self, request: wire.WaitRequest, context: Any) -> wire.StepAck:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        try:
+            self._runtime.membership.handle_heartbeat(request.node_name)
+        except EvictedError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return wire.StepAck()
+
+    async def AwaitMembership(self, request: wire.MembershipRequest, context: Any) -> wire.MembershipEpoch:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        membership = await self._runtime.membership.await_membership(request.known_epoch)
+        return wire.MembershipEpoch(**asdict(membership))
+
+    async def ReportRecovery(self, request: wire.RecoveryReport, context: Any) -> wire.RecoveryDecision:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        report = RecoveryReport(request.node_name, request.epoch, tuple(request.steps))
+        try:
+            decision = await self._runtime.membership.report_recovery_steps(report)
+        except ProtocolError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return wire.RecoveryDecision(**asdict(decision))
 
 
 async def check_caller_certificate(node_name: str, context: Any) -> None:

@@ -133,7 +133,10 @@ async def _run_coordinator(
     await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
     await _await_with_timeout(clock, plan.timeouts.start, gate_opened, "the engine did not open the start gate")
     await runtime.open_start_gate()
-    await _await_with_timeout(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
+    async with asyncio.TaskGroup() as group:
+        if isinstance(runtime, CoordinatorRuntime) and plan.recovery.changes_membership:
+            group.create_task(runtime.membership.watch_heartbeats(runtime.run_finished))
+        await _await_with_timeout(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
 
 
 def _make_coordinator(
@@ -188,7 +191,14 @@ async def _run_worker_or_server(
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(
-        transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_cpu_core_share, link_conditions
+        transport=transport,
+        control=control,
+        membership=control,
+        clock=clock,
+        log=log,
+        read_interface_bytes=lambda: read_bytes_sent(interface_name),
+        measure_core_share=measure_cpu_core_share,
+        link_conditions=link_conditions,
     )
     run_role = run_worker if node.role == "worker" else run_parameter_server
     async with transport:

@@ -48,7 +48,7 @@ class NodeLossError(EnsayoError):
     """Error because a training can't go on without a node that was lost."""
 
 
-class EvictedError(EnsayoError):
+class EvictedError(NetworkError):
     """Error because the coordinator has considered this node lost, and training goes on without it."""
 
 

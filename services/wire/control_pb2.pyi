@@ -198,3 +198,41 @@ class LeaveRequest(_message.Message):
 class LeaveAck(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class MembershipRequest(_message.Message):
+    __slots__ = ("node_name", "known_epoch")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    known_epoch: int
+    def __init__(self, node_name: _Optional[str] = ..., known_epoch: _Optional[int] = ...) -> None: ...
+
+class MembershipEpoch(_message.Message):
+    __slots__ = ("epoch", "workers", "joined")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    joined: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., joined: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RecoveryReport(_message.Message):
+    __slots__ = ("node_name", "epoch", "steps")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    epoch: int
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RecoveryDecision(_message.Message):
+    __slots__ = ("epoch", "first_step", "state_source")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STATE_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    first_step: int
+    state_source: str
+    def __init__(self, epoch: _Optional[int] = ..., first_step: _Optional[int] = ..., state_source: _Optional[str] = ...) -> None: ...

@@ -77,6 +77,21 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.LeaveAck.FromString,
                 _registered_method=True)
+        self.SendHeartbeat = channel.unary_unary(
+                '/ensayo.wire.Control/SendHeartbeat',
+                request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
+                _registered_method=True)
+        self.AwaitMembership = channel.unary_unary(
+                '/ensayo.wire.Control/AwaitMembership',
+                request_serializer=services_dot_wire_dot_control__pb2.MembershipRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.MembershipEpoch.FromString,
+                _registered_method=True)
+        self.ReportRecovery = channel.unary_unary(
+                '/ensayo.wire.Control/ReportRecovery',
+                request_serializer=services_dot_wire_dot_control__pb2.RecoveryReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RecoveryDecision.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -144,6 +159,28 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendHeartbeat(self, request, context):
+        """The node is alive. The call fails with NOT_FOUND if the coordinator has considered it lost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitMembership(self, request, context):
+        """The reply is sent when a membership epoch after the known one begins, however long that takes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportRecovery(self, request, context):
+        """The node has broken off its step, because the membership has changed. The reply is sent when all nodes of the epoch
+        have reported from which steps they can continue, or when a further epoch begins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -186,6 +223,21 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=services_dot_wire_dot_control__pb2.LeaveRequest.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.LeaveAck.SerializeToString,
+            ),
+            'SendHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendHeartbeat,
+                    request_deserializer=services_dot_wire_dot_control__pb2.WaitRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'AwaitMembership': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitMembership,
+                    request_deserializer=services_dot_wire_dot_control__pb2.MembershipRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.MembershipEpoch.SerializeToString,
+            ),
+            'ReportRecovery': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRecovery,
+                    request_deserializer=services_dot_wire_dot_control__pb2.RecoveryReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RecoveryDecision.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -407,6 +459,87 @@ class Control:
             '/ensayo.wire.Control/Leave',
             services_dot_wire_dot_control__pb2.LeaveRequest.SerializeToString,
             services_dot_wire_dot_control__pb2.LeaveAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/SendHeartbeat',
+            services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitMembership(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/AwaitMembership',
+            services_dot_wire_dot_control__pb2.MembershipRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.MembershipEpoch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportRecovery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/ReportRecovery',
+            services_dot_wire_dot_control__pb2.RecoveryReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.RecoveryDecision.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,12 @@ def find_command_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_speed_conflicts(scenario)
     yield from _find_event_conflicts(scenario)
     yield from _find_worker_conflicts(scenario)
+    if scenario.recovery.changes_membership:
+        message = (
+            f"on_failure: {scenario.recovery.on_failure} needs workload.kind: training: Ensayo can't change the workers "
+            "of a running command; write on_failure: abort"
+        )
+        yield KeyConflict(("recovery", "on_failure"), message)
 
 
 def _find_strategy_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -90,6 +90,13 @@ class Strategy(ScenarioComponent, ABC):
         """Return why this strategy can't train on this number of workers, and the remedy; empty if it can."""
         return ""
 
+    def explain_recovery_limit(self) -> str:
+        """Return why training can't go on after the loss of a worker, and the remedy; empty if it can.
+
+        By default, it can't: the strategy is no single training phase.
+        """
+        return f"{self.kind} is no single training phase; use a strategy such as all_reduce"
+
     @abstractmethod
     def training_phases(self) -> PhasesAndSwitch:
         """Return the training phases of this strategy."""
@@ -104,6 +111,15 @@ class SinglePhaseStrategy(Strategy, ExchangePlanning, NodeAlgorithms, ABC):
 
     def training_phases(self) -> PhasesAndSwitch:
         return PhasesAndSwitch(self)
+
+    def explain_recovery_limit(self) -> str:
+        """Return why training can't go on after the loss of a worker, and the remedy; empty if it can.
+
+        By default, it can if all workers do the same number of steps: they have a step in common to continue from.
+        """
+        if self.describe_worker_exchange().is_synchronous:
+            return ""
+        return f"under {self.kind}, workers have no step in common to continue from; use a synchronous strategy"
 
     def find_pre_switch_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts that forbid this strategy only as the first phase of a strategy switch."""

@@ -78,6 +78,15 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             reply_compressor=self._reply_compressor,
         )
 
+    def explain_recovery_limit(self) -> str:
+        if not self.server_algorithm().dedicated_server_count:
+            reason = "workers own the shards of the model, so that a lost worker takes a shard with it"
+            return f"{reason}; use placement: {{kind: dedicated}}"
+        if self._reply_compressor.keeps_state:
+            reason = f"compressor {self._reply_compressor.kind} of replies keeps a state for each worker"
+            return f"{reason}; use compress_replies: {{kind: identity}}"
+        return super().explain_recovery_limit()
+
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if reason := self._explain_key_conflict(scenario_sizes.workers):
             yield KeyConflict((), reason)

@@ -17,6 +17,7 @@ from services.runtime.control import (
     SwitchStageReport,
 )
 from services.runtime.identity import NodeIdentity
+from services.runtime.membership import Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlStub
@@ -56,7 +57,7 @@ class GrpcRunEventClient(RunEventClient):
             return await stub_method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)
 
 
-class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient):
+class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient, MembershipClient):
     """Client of the coordinator's gRPC service for one node of a training."""
 
     def __init__(self, plan: Plan, identity: NodeIdentity) -> None:
@@ -95,3 +96,18 @@ class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient):
     async def leave(self, final_report: FinalNodeReport) -> None:
         request = wire.LeaveRequest(node_name=self._node_name, **asdict(final_report))
         await self._call(self._stub.Leave, request, self._plan.timeouts.step)
+
+    async def send_heartbeat(self) -> None:
+        request = wire.WaitRequest(node_name=self._node_name)
+        await self._call(self._stub.SendHeartbeat, request, self._plan.timeouts.step)
+
+    async def await_membership(self, known_epoch: int) -> Membership:
+        request = wire.MembershipRequest(node_name=self._node_name, known_epoch=known_epoch)
+        reply = await self._call(self._stub.AwaitMembership, request, self._plan.timeouts.run)
+        return Membership(int(reply.epoch), tuple(reply.workers), tuple(reply.joined))
+
+    async def report_recovery_steps(self, report: RecoveryReport) -> RecoveryDecision:
+        # The coordinator may wait until a restarted worker is ready.
+        timeout_s = self._plan.timeouts.start + self._plan.timeouts.step
+        reply = await self._call(self._stub.ReportRecovery, wire.RecoveryReport(**asdict(report)), timeout_s)
+        return RecoveryDecision(int(reply.epoch), int(reply.first_step), str(reply.state_source))

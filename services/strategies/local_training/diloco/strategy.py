@@ -97,6 +97,11 @@ class DiLoCo(SinglePhaseStrategy):
         """Steps after which fragments are exchanged."""
         return ExchangeSchedule(self.period, self.fragments)
 
+    def explain_recovery_limit(self) -> str:
+        if self.overlap_steps:
+            return "with overlap_steps, an exchange is still running at every step; use overlap_steps: 0"
+        return super().explain_recovery_limit()
+
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
         yield from find_period_conflicts(self.period, scenario_sizes)
