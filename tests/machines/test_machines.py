@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from services.coordinator.machine import RunStateMachine
+from services.coordinator.membership_machine import MembershipStateMachine
 from services.coordinator.switch_machine import StrategySwitchStateMachine
 from services.parameter_server.placement import ColocatedPlacement
 from services.parameter_server.staleness import CutOffWeighting, UniformWeighting
@@ -28,8 +29,11 @@ from services.parameter_server.synchronisers import (
 from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.shard_actions import WorkerPush
 from services.runtime.control import EvaluationPointReport, SwitchStageReport
+from services.runtime.membership import RecoveryReport
+from services.scenario.recovery import RecoverySettings
 from services.scenario.target import QualityTarget
 from services.schema.errors import EnsayoError
+from services.schema.units import Duration
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
 from services.strategies.switching.rules import NeverRule
 
@@ -103,15 +107,49 @@ def state_reported(
     )
 
 
-CONSTRUCTORS: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run, "switch": new_switch}
+def new_membership(workers: int, policy: Any, servers: int = 0) -> MembershipStateMachine:
+    """Return a machine whose nodes are watched from time 0 on, with a timeout of a second."""
+    settings = RecoverySettings(on_failure=policy, heartbeat_timeout=Duration("1s"))
+    workers_and_servers = (
+        tuple(f"{role}-{k}" for k in range(n)) for role, n in (("worker", workers), ("server", servers))
+    )
+    machine = MembershipStateMachine(settings, *workers_and_servers)
+    machine.start_watching(0.0)
+    return machine
+
+
+def heartbeats(membership: MembershipStateMachine, at: float, nodes: Any) -> list[Any]:
+    """Record heartbeats of several nodes, such as "worker-0,worker-1"."""
+    for node in nodes.split(","):
+        membership.handle_heartbeat(node, at)
+    return []
+
+
+def can_continue(membership: MembershipStateMachine, node: str, epoch: int, steps: Any = ()) -> list[Any]:
+    kept = steps if isinstance(steps, tuple) else (steps,)
+    return membership.handle_recovery_report(RecoveryReport(node, epoch, kept))
+
+
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+    "shard": new_shard,
+    "run": new_run,
+    "switch": new_switch,
+    "membership": new_membership,
+}
 COMMANDS: dict[str, Callable[..., list[Any]]] = {
     "push": push,
-    "left": lambda machine, member: machine.handle_leave(member),  # the rank of a worker, or the name of a node
+    "left": lambda machine, member: machine.handle_leave(member) or [],  # the rank of a worker, or the name of a node
     "joined": lambda machine, node, plan="the plan": machine.handle_join(node, plan),
     "gate_opened": lambda machine: machine.handle_start_gate_open(),
     "point_reached": point_reached,
     "evaluated": evaluated,
     "state_reported": state_reported,
+    "heartbeats": heartbeats,
+    "checked": lambda membership, at: membership.find_lost_nodes(at),
+    "rejoined": lambda membership, node, at: membership.handle_rejoin(node, at),
+    "can_continue": can_continue,
+    "lost": lambda run, node: run.handle_node_loss(node),
+    "workers_changed": lambda run, nodes: run.change_workers(tuple(nodes.split(","))) or [],
     "abort": lambda machine, reason: machine.abort(reason),
 }
 
