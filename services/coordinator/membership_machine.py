@@ -61,10 +61,11 @@ class MembershipStateMachine:
     _left: set[str] = field(default_factory=set)  # nodes that have finished their work
     _waiting: set[str] = field(default_factory=set)  # workers that have joined again, and are not members yet
     _reports: dict[str, RecoveryReport] = field(default_factory=dict)  # of the current epoch, while it is undecided
-    _is_decided: bool = True
+    _is_decided: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.membership = Membership(0, self.worker_names)
+        self._is_decided = self.settings.checkpoint is None  # else nodes begin with the last checkpoint, if there is one
 
     def start_watching(self, now_s: float) -> None:
         """Expect heartbeats of all nodes from now on."""
@@ -149,6 +150,8 @@ class MembershipStateMachine:
         if self._left.intersection(self.worker_names):
             return []  # synchronous training is over for all workers when the first one leaves
         lost = set(lost)
+        if self.settings.on_failure == "abort":
+            return [FailRunAction(cause)]
         if self.settings.on_failure == "restore" and not self._have_all_workers:
             return []  # training waits for the restarted worker
         kept = set(self.membership.workers) - lost - self._evicted
@@ -174,12 +177,13 @@ class MembershipStateMachine:
         expected = {*self.membership.workers, *self.server_names}
         if self._is_decided or set(self._reports) < expected:
             return []
-        newcomers = self.membership.joined if self.settings.on_failure == "rejoin" else ()
-        kept = [set(report.steps) for name, report in self._reports.items() if name not in newcomers]
-        common = set.intersection(*kept)
-        if not common:
+        kept = {name: set(report.steps) for name, report in self._reports.items() if report.steps}
+        receivers = tuple(name for name in self.membership.workers if name not in kept)
+        senders = [name for name in self.membership.workers if name in kept]
+        common = set.intersection(*kept.values()) if senders else set()
+        if not common or (receivers and self.settings.on_failure != "rejoin"):
             steps = {name: report.steps for name, report in self._reports.items()}
             return [FailRunAction(f"nodes have kept no common state to continue from; steps by node: {steps}")]
         self._is_decided, self._waiting = True, self._waiting - set(self.membership.joined)
-        source = self.membership.continuing_workers[0] if newcomers else ""
-        return [DecideRecoveryAction(RecoveryDecision(self.membership.epoch, max(common), source))]
+        source = senders[0] if receivers else ""
+        return [DecideRecoveryAction(RecoveryDecision(self.membership.epoch, max(common), source, receivers))]

@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.step_events import StepEventStarts
 from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
-from services.runtime.membership import RecoveryReport
+from services.runtime.membership import CheckpointReport, RecoveryReport
 from services.schema.errors import AuthenticationError, EvictedError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
@@ -133,6 +133,13 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RecoveryDecision(**asdict(decision))
+
+
+    async def ReportCheckpoint(self, request: wire.CheckpointReport, context: Any) -> wire.StepAck:  # noqa: N802
+        await check_caller_certificate(request.node_name, context)
+        report = CheckpointReport(request.node_name, request.epoch, request.step, request.bytes, request.digest)
+        self._runtime.checkpoints.handle_report(report)
+        return wire.StepAck()
 
 
 async def check_caller_certificate(node_name: str, context: Any) -> None:

@@ -23,7 +23,7 @@ from services.runtime.control import (
     StrategySwitchDecision,
     SwitchStageReport,
 )
-from services.runtime.membership import Membership, MembershipClient, RecoveryDecision, RecoveryReport
+from services.runtime.membership import CheckpointReport, Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
@@ -72,6 +72,9 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
 
     async def report_recovery_steps(self, report: RecoveryReport) -> RecoveryDecision:
         return await self.runtime.membership.report_recovery_steps(report)
+
+    async def report_checkpoint(self, report: CheckpointReport) -> None:
+        self.runtime.checkpoints.handle_report(report)
 
 
 def simulate_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:

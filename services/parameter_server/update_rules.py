@@ -7,7 +7,7 @@ Vectors are as long as the server's shard and lie in host memory.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from services.learning.optimisers import OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
@@ -53,6 +53,14 @@ class UpdateRule(ABC):
         """
 
     @abstractmethod
+    def export_state(self) -> tuple[Any, ...]:
+        """Return all that updates change, for a checkpoint."""
+
+    @abstractmethod
+    def import_state(self, state: tuple[Any, ...]) -> None:
+        """Continue from a state that `export_state` has returned."""
+
+    @abstractmethod
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:
         """Return the vector with which the server replies to a worker now.
 
@@ -96,6 +104,12 @@ class GradientUpdateRule(UpdateRule):
             self.params, gradient, self.state, samples_before, rate_factor
         )
 
+    def export_state(self) -> tuple[Any, ...]:
+        return self.params, self.state, self._compensation_state
+
+    def import_state(self, state: tuple[Any, ...]) -> None:
+        self.params, self.state, self._compensation_state = state
+
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
 
@@ -138,6 +152,12 @@ class ElasticAveragingRule(UpdateRule):
         for contribution in contributions:
             self._previous_centre[contribution.worker] = centre
             self.params = self.params + elastic_averaging_move(self.moving_rate, contribution.vector, centre)
+
+    def export_state(self) -> tuple[Any, ...]:
+        return self.params, dict(self._previous_centre)
+
+    def import_state(self, state: tuple[Any, ...]) -> None:
+        self.params, self._previous_centre = state
 
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:
         return self._previous_centre[worker_rank]

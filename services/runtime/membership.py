@@ -37,7 +37,19 @@ class RecoveryDecision:
 
     epoch: int
     first_step: int
-    state_source: str = ""  # worker that sends its state to the workers that have joined; empty if there are none
+    state_source: str = ""  # worker that sends its state to `state_receivers`; empty if there are none
+    state_receivers: tuple[str, ...] = ()  # workers without a state
+
+
+@dataclass(frozen=True)
+class CheckpointReport:
+    """A checkpoint file that a node has written."""
+
+    node_name: str
+    epoch: int
+    step: int  # next step of the state in the file
+    bytes: int
+    digest: str
 
 
 class MembershipClient(ABC):
@@ -62,3 +74,7 @@ class MembershipClient(ABC):
         The reply comes when all nodes of the epoch have reported. If a further epoch begins before, the reply is its
         decision to wait for `await_membership`: an epoch that is newer than that of the report.
         """
+
+    @abstractmethod
+    async def report_checkpoint(self, report: CheckpointReport) -> None:
+        """Report a file that this node has written; the checkpoint is complete when all nodes have reported theirs."""

@@ -29,6 +29,7 @@ class MessageKind(IntEnum):
     BLOCK = 10  # part of a tensor that one rank sends to another
     READY = 11  # the worker has finished its step and waits for a group of workers
     GROUP = 12  # the group of workers with which the receiver averages its parameters
+    STATE = 13  # part of the state of a worker, for a worker that joins the training again
 
     def in_channel(self, channel: int) -> int:
         """Return the number of this kind of message in a channel.

@@ -41,6 +41,11 @@ class RecoverySettings(FrozenRecord):
     )
 
     @property
+    def is_active(self) -> bool:
+        """Whether nodes send heartbeats, and can go back to an earlier step."""
+        return self.on_failure != "abort" or self.checkpoint is not None
+
+    @property
     def changes_membership(self) -> bool:
         """Whether a trial can go on without a lost node, or with a restarted one."""
         return self.on_failure != "abort"

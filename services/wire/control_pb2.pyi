@@ -227,12 +227,28 @@ class RecoveryReport(_message.Message):
     steps: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class CheckpointReport(_message.Message):
+    __slots__ = ("node_name", "epoch", "step", "bytes", "digest")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    epoch: int
+    step: int
+    bytes: int
+    digest: str
+    def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
 class RecoveryDecision(_message.Message):
-    __slots__ = ("epoch", "first_step", "state_source")
+    __slots__ = ("epoch", "first_step", "state_source", "state_receivers")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     STATE_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STATE_RECEIVERS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     first_step: int
     state_source: str
-    def __init__(self, epoch: _Optional[int] = ..., first_step: _Optional[int] = ..., state_source: _Optional[str] = ...) -> None: ...
+    state_receivers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., first_step: _Optional[int] = ..., state_source: _Optional[str] = ..., state_receivers: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -92,6 +92,11 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.RecoveryReport.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.RecoveryDecision.FromString,
                 _registered_method=True)
+        self.ReportCheckpoint = channel.unary_unary(
+                '/ensayo.wire.Control/ReportCheckpoint',
+                request_serializer=services_dot_wire_dot_control__pb2.CheckpointReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -181,6 +186,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportCheckpoint(self, request, context):
+        """The node has written a checkpoint file. The checkpoint is complete when all nodes have reported theirs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -238,6 +250,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.ReportRecovery,
                     request_deserializer=services_dot_wire_dot_control__pb2.RecoveryReport.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.RecoveryDecision.SerializeToString,
+            ),
+            'ReportCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportCheckpoint,
+                    request_deserializer=services_dot_wire_dot_control__pb2.CheckpointReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -540,6 +557,33 @@ class Control:
             '/ensayo.wire.Control/ReportRecovery',
             services_dot_wire_dot_control__pb2.RecoveryReport.SerializeToString,
             services_dot_wire_dot_control__pb2.RecoveryDecision.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/ReportCheckpoint',
+            services_dot_wire_dot_control__pb2.CheckpointReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
             options,
             channel_credentials,
             insecure,

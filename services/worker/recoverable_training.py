@@ -1,12 +1,19 @@
-"""Training of a worker that goes on when other workers are lost or join again."""
+"""Training of a worker that goes on after the loss of a worker, and that can begin with a checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.runtime.membership import Membership
+from services.checkpoints.node_checkpoints import NodeCheckpoints
+from services.checkpoints.state_transfer import receive_state, send_state
+from services.runtime.membership import Membership, RecoveryDecision
 from services.runtime.membership_follower import MembershipFollower
 from services.worker.runtime import WorkerRuntime
-from services.worker.training_position import RecoveryPoints, TrainingPosition
+from services.worker.training_position import (
+    RecoveryPoints,
+    TrainingPosition,
+    export_position,
+    import_position,
+)
 
 
 @dataclass
@@ -14,33 +21,92 @@ class RecoverableTraining:
     """Training of one worker over all membership epochs.
 
     A step in progress is broken off when the membership changes. It leaves nothing half applied, because a step returns
-    new parameters and a new state. All workers continue from the last step that they have in common.
+    new parameters and a new state. All workers continue from the last step that they have in common: a step in memory,
+    or that of a checkpoint.
     """
 
     worker: WorkerRuntime  # of the current membership epoch
     regroup: Callable[[WorkerRuntime, Membership], WorkerRuntime]
     follower: MembershipFollower
     points: RecoveryPoints
+    checkpoints: NodeCheckpoints | None  # None: no checkpoint is written
+    continues_from_checkpoints: bool  # whether nodes go back to a checkpoint after a loss, not to a step in memory
 
     async def train(self) -> WorkerRuntime:
         """Train to the end of the run, and return the worker of the last membership epoch.
 
         Raises:
+            CheckpointError: a checkpoint can't be written or read.
             EvictedError: training goes on without this worker.
             NetworkError: another node can't be reached, although no node was lost.
         """
         await self.follower.begin()
-        position: TrainingPosition | None = None
-        if self.follower.membership.epoch:
-            position = await self._recover()
-        while not await self.follower.run_until_change(self.worker.train(position, self.points.add)):
+        position = await self._begin() if self.follower.membership.epoch or self.checkpoints else None
+        while not await self.follower.run_until_change(self.worker.train(position, self._keep_position)):
             position = await self._recover()
         return self.worker
 
-    async def _recover(self) -> TrainingPosition:
-        """Agree with all nodes on a step, and return the position of this worker before this step."""
-        decision = await self.follower.agree_on_first_step(self.points.steps)
-        position = self.points.go_back_to(decision.first_step)
-        self.worker = self.regroup(self.worker, self.follower.membership)
-        self.follower.log_recovery(decision.first_step)
+    async def _begin(self) -> TrainingPosition | None:
+        """Return the position with which this worker begins: after its restart, or that of a checkpoint."""
+        if self.follower.membership.epoch:
+            return await self._recover()
+        assert self.checkpoints is not None  # noqa: S101 - the caller has checked it
+        decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
+        return self._read_checkpoint(self.checkpoints, decision.first_step)
+
+    async def _keep_position(self, position: TrainingPosition) -> None:
+        """Keep a position in memory, and write a checkpoint if one is due."""
+        self.points.add(position)
+        if self.checkpoints is not None and self.checkpoints.is_due(position.next_step):
+            state, epoch = export_position(position), self.follower.membership.epoch
+            await self.checkpoints.write(position.next_step, epoch, position.result.samples, state)
+
+    async def _recover(self) -> TrainingPosition | None:
+        """Agree with all nodes on a step, and return the position of this worker before this step.
+
+        Return None if training begins anew. A further change of the membership begins the recovery anew.
+        """
+        while True:
+            decision = await self.follower.agree_on_first_step(self._recovery_steps)
+            self.worker = self.regroup(self.worker, self.follower.membership)
+            positions: list[TrainingPosition | None] = []
+            if await self.follower.run_until_change(self._take_position(decision, positions)):
+                self.follower.log_recovery(decision.first_step)
+                return positions[0]
+
+    @property
+    def _recovery_steps(self) -> tuple[int, ...]:
+        """Steps from which this worker can continue."""
+        if self.continues_from_checkpoints and self.checkpoints is not None:
+            return self.checkpoints.list_steps()
+        return self.points.steps
+
+    async def _take_position(self, decision: RecoveryDecision, positions: list[TrainingPosition | None]) -> None:
+        """Append the position of this worker before the first step of the new epoch to `positions`.
+
+        A worker that has joined receives it from another one.
+        """
+        name = self.worker.node.name
+        if self.continues_from_checkpoints and self.checkpoints is not None:
+            positions.append(self._read_checkpoint(self.checkpoints, decision.first_step))
+        elif name in decision.state_receivers:
+            context = self.worker.algorithm_context
+            state = await receive_state(context.transport, decision.state_source, context.device)
+            position = import_position(state)
+            self.points.replace_all(position)
+            positions.append(position)
+        else:
+            position = self.points.go_back_to(decision.first_step)
+            if name == decision.state_source:
+                context = self.worker.algorithm_context
+                for target in decision.state_receivers:
+                    await send_state(context.transport, target, export_position(position), context.device)
+            positions.append(position)
+
+    def _read_checkpoint(self, checkpoints: NodeCheckpoints, step: int) -> TrainingPosition | None:
+        """Return the position of this worker in the checkpoint before `step`; None for the start of the training."""
+        if step == 0:
+            return None
+        position = import_position(checkpoints.read(step))
+        self.points.replace_all(position)
         return position

@@ -50,7 +50,7 @@ class WorkerRuntime:
     async def train(
         self,
         start: TrainingPosition | None = None,
-        keep_position: Callable[[TrainingPosition], None] = forget_position,
+        keep_position: Callable[[TrainingPosition], Awaitable[None]] = forget_position,
     ) -> None:
         """Train to the end of the run.
 
@@ -75,7 +75,7 @@ class WorkerRuntime:
     async def _run_training_steps(
         self,
         start: TrainingPosition | None,
-        keep_position: Callable[[TrainingPosition], None],
+        keep_position: Callable[[TrainingPosition], Awaitable[None]],
         step_log: TrainingStepLog,
         stop_task: "asyncio.Task[None]",
         switch_task: "asyncio.Task[bool]",
@@ -89,7 +89,7 @@ class WorkerRuntime:
             self.counters = start.counters
         is_point_open = start is not None and self._is_evaluation_due(step, result)
         while True:
-            keep_position(TrainingPosition(step, result, self.counters))
+            await keep_position(TrainingPosition(step, result, self.counters))
             if is_point_open:
                 result, decision = await self._report_evaluation_point(step, result)
                 if decision.stop_reason:

@@ -1,7 +1,8 @@
 """Position of a worker in a training: its next step, its parameters and state, and its counters."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 from services.strategies import StepResult
 from services.worker.counters import LossAndStepCounters
@@ -16,8 +17,24 @@ class TrainingPosition:
     counters: LossAndStepCounters
 
 
-def forget_position(_: TrainingPosition) -> None:
+async def forget_position(_: TrainingPosition) -> None:
     """Keep no position: the training can't go back to it."""
+
+
+def export_position(position: TrainingPosition) -> tuple[Any, ...]:
+    """Return a position as a tuple of values that can be stored and sent."""
+    result, counters = position.result, position.counters
+    values = (result.params, result.state, result.samples, result.pending_samples, result.eval_params)
+    return position.next_step, values, astuple(counters)
+
+
+def import_position(state: tuple[Any, ...]) -> TrainingPosition:
+    """Return the position of which `export_position` has returned `state`."""
+    next_step, (params, worker_state, samples, pending_samples, eval_params), counters = state
+    result = StepResult(
+        params, worker_state, samples=samples, pending_samples=pending_samples, eval_params=eval_params
+    )
+    return TrainingPosition(next_step, result, LossAndStepCounters(*counters))
 
 
 @dataclass
@@ -44,6 +61,11 @@ class RecoveryPoints:
         self._positions[position.next_step] = replace(position, result=result, counters=replace(position.counters))
         while len(self._positions) > self.capacity:
             self._positions.popitem(last=False)
+
+    def replace_all(self, position: TrainingPosition) -> None:
+        """Forget all positions, and keep this one."""
+        self._positions.clear()
+        self.add(position)
 
     def go_back_to(self, step: int) -> TrainingPosition:
         """Return the position before `step`, and forget all later ones.

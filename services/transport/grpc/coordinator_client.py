@@ -17,7 +17,13 @@ from services.runtime.control import (
     SwitchStageReport,
 )
 from services.runtime.identity import NodeIdentity
-from services.runtime.membership import Membership, MembershipClient, RecoveryDecision, RecoveryReport
+from services.runtime.membership import (
+    CheckpointReport,
+    Membership,
+    MembershipClient,
+    RecoveryDecision,
+    RecoveryReport,
+)
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlStub
@@ -110,4 +116,8 @@ class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient, MembershipCli
         # The coordinator may wait until a restarted worker is ready.
         timeout_s = self._plan.timeouts.start + self._plan.timeouts.step
         reply = await self._call(self._stub.ReportRecovery, wire.RecoveryReport(**asdict(report)), timeout_s)
-        return RecoveryDecision(int(reply.epoch), int(reply.first_step), str(reply.state_source))
+        source, receivers = str(reply.state_source), tuple(reply.state_receivers)
+        return RecoveryDecision(int(reply.epoch), int(reply.first_step), source, receivers)
+
+    async def report_checkpoint(self, report: CheckpointReport) -> None:
+        await self._call(self._stub.ReportCheckpoint, wire.CheckpointReport(**asdict(report)), self._plan.timeouts.step)
