@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import TypeAdapter
 from simulated_trial import SimulatedTrial
+from stored_states import store_state_before_each_step
 from strategy_contexts import context
 from user_code import torch_net
 
@@ -462,6 +463,27 @@ def test_trial_with_servers_sends_the_bytes_of_the_plan_and_learns(compressor: C
         (stop,) = trial.events(worker, "node_stop")
         assert stop["value"]["payload_bytes_sent"] == 60 * trial.plan.bytes_per_step[worker]
     assert trial.loss < 0.9 * SimulatedTrial.of(strategy, 1, 2, 8, **workload).loss
+
+
+@every_compressor
+@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), LocalSgd(period=2)], ids=repr)
+def test_workers_that_read_their_state_from_a_checkpoint_before_each_step_get_the_same_bits(
+    compressor: Compressor,
+    strategy: AllReduce | ParameterServer | LocalSgd,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Residuals, and numbers of random draws, are part of what a worker must not lose."""
+    strategy = strategy.model_copy(update={"compress": compressor})
+    if list(strategy.find_scenario_conflicts(context(3))):
+        pytest.skip("the strategy does not allow this compressor")
+    workload = {"precision": "fp32", "optimiser": {"kind": "sgd", "rate": 0.01}}
+    trial = SimulatedTrial.of(strategy, 4, 3, 6, **workload)
+
+    stored = store_state_before_each_step(monkeypatch)
+    restored = SimulatedTrial.of(strategy, 4, 3, 6, **workload)
+
+    assert restored.params_sha256 == trial.params_sha256
+    assert stored.count == 4 * 3
 
 
 @every_compressor

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from simulated_trial import SimulatedTrial
+from stored_states import store_state_before_each_step
 from strategy_contexts import fits
 from user_code import perceptron, torch_net
 
@@ -411,3 +412,24 @@ def test_synchronous_strategies_train_a_module_of_pytorch_as_one_worker_does(str
     trial = SimulatedTrial.of(strategy, steps, allowed_workers(strategy, 4), 8, model=model)
 
     assert trial.loss == pytest.approx(SimulatedTrial.of(SingleWorker(), steps, 1, 8, model=model).loss, rel=1e-9)
+
+
+@every_strategy
+@pytest.mark.parametrize("is_guarded", [False, True], ids=["cpu", "guarded"])
+def test_workers_that_read_their_state_from_a_checkpoint_before_each_step_get_the_same_bits(
+    strategy: Strategy, is_guarded: bool, monkeypatch: pytest.MonkeyPatch, use_guarded_device: Callable[[], None]
+) -> None:
+    """A restored worker must continue as if it had never stopped, so a checkpoint has every bit of its state."""
+    workers = allowed_workers(strategy, 4)
+    if is_guarded:
+        use_guarded_device()
+    trial = SimulatedTrial.of(strategy, 7, workers, 8)
+
+    stored = store_state_before_each_step(monkeypatch)
+    restored = SimulatedTrial.of(strategy, 7, workers, 8)
+
+    assert restored.params_sha256 == trial.params_sha256
+    assert stored.count >= workers
+    overlaps = "overlap_steps=1" in repr(strategy)
+    assert bool(stored.unstorable) == overlaps, "only an exchange that is still running can't be stored"
+    assert all("running" in message for message in stored.unstorable)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from simulated_trial import SimulatedTrial
 
+from services.checkpoints.state_tree import decode_state, encode_state
 from services.learning.layout import ArrayRange, VectorRange, equal_vector_ranges
 from services.learning.optimisers import Adam, AdamW, AnyOptimiser, Lamb, Lars, Momentum, Optimiser, OptimiserState, Sgd
 from services.runtime.device import ComputeDevice
@@ -213,3 +214,19 @@ def test_state_moves_between_device_and_servers_at_a_switch(
     use_guarded_device()
 
     assert SimulatedTrial.of(switch, 6, 3, 6, **document).params_sha256 == on_cpu.params_sha256
+
+
+@every_optimiser
+def test_optimiser_continues_from_a_stored_state_with_the_same_bits(optimiser: Optimiser) -> None:
+    """A worker restores the state from a checkpoint, and its next updates must not show it."""
+    rng = np.random.default_rng(5)
+    params, grads = rng.standard_normal(12), rng.standard_normal((6, 12))
+    expected, _ = apply_gradients(optimiser, params, grads)
+
+    params, state = apply_gradients(optimiser, params, grads[:3])
+    encoded = encode_state((params, state))
+    params, state = decode_state(encoded._replace(arrays=tuple(array.copy() for array in encoded.arrays)))
+    for grad in grads[3:]:
+        params, state = optimiser.update_params(params, grad, state, whole_vector(params))
+
+    assert params.tobytes() == expected.tobytes()

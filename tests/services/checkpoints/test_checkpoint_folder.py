@@ -1,0 +1,184 @@
+"""Tests of the folder of checkpoints: only complete ones are found, and the newest remain."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.checkpoints import (
+    CheckpointError,
+    CheckpointFolder,
+    CheckpointIdentity,
+    WrittenCheckpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from services.runtime.device import CpuDevice
+
+PLAN = "ab" * 32
+DEVICE = CpuDevice("a processor", "a test")
+NODES = ("worker-0", "worker-1", "server-0")
+WORKERS = NODES[:2]
+
+
+def write_node_files(
+    folder: CheckpointFolder, step: int, nodes: tuple[str, ...] = NODES
+) -> dict[str, WrittenCheckpoint]:
+    """Write the files of nodes in a checkpoint."""
+    written = {}
+    for node in nodes:
+        identity = CheckpointIdentity(plan_digest=PLAN, trial="trial", node=node, step=step)
+        written[node] = write_checkpoint(folder.prepare_node_path(step, node), identity, np.full(9, step), DEVICE)
+    return written
+
+
+def write_complete(folder: CheckpointFolder, step: int) -> None:
+    """Write a complete checkpoint."""
+    folder.write_manifest(PLAN, "trial", step, WORKERS, write_node_files(folder, step), epoch=1)
+
+
+def latest_step(folder: CheckpointFolder) -> int | None:
+    """Return the step of the latest complete checkpoint."""
+    latest = folder.latest_complete(PLAN)
+    return latest and latest.manifest.step
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    return CheckpointFolder(tmp_path)
+
+
+def test_folder_without_checkpoints_has_no_latest_one(folder: CheckpointFolder) -> None:
+    """A trial may fail before its first checkpoint."""
+    assert folder.latest_complete(PLAN) is None
+    folder.remove_all_but_newest(1)
+
+
+def test_latest_complete_checkpoint_has_all_files_of_its_step(folder: CheckpointFolder) -> None:
+    """Steps are compared as numbers, whatever the order of the names."""
+    for step in (20, 100, 99_999_999, 100_000_000):
+        write_complete(folder, step)
+
+    latest = folder.latest_complete(PLAN)
+
+    assert latest is not None
+    assert latest.folder == folder.trial_folder / "checkpoints" / "step-100000000"
+    assert (latest.manifest.step, latest.manifest.epoch, latest.manifest.workers) == (100_000_000, 1, WORKERS)
+    assert sorted(path.name for path in latest.folder.iterdir()) == [
+        "manifest.json",
+        "server-0.ckpt",
+        "worker-0.ckpt",
+        "worker-1.ckpt",
+    ]
+    for node in NODES:
+        checkpoint = read_checkpoint(latest.node_path(node), PLAN, DEVICE)
+        assert (checkpoint.identity.node, checkpoint.state.tolist()) == (node, [100_000_000] * 9)
+    assert (folder.path / "step-00000020").is_dir()
+
+
+def test_checkpoint_without_a_manifest_is_ignored(folder: CheckpointFolder) -> None:
+    """Nodes may fail before all have written their files."""
+    write_complete(folder, 20)
+    write_node_files(folder, 40)
+
+    assert latest_step(folder) == 20
+
+
+@pytest.mark.parametrize(
+    "damage", ["missing", "truncated", "other file", "manifest", "manifest of another step", "large"]
+)
+def test_damaged_checkpoint_is_ignored(folder: CheckpointFolder, damage: str) -> None:
+    """An earlier checkpoint costs some steps; a damaged one costs the run."""
+    write_complete(folder, 20)
+    write_complete(folder, 40)
+    path, manifest_path = folder.step_folder(40) / "server-0.ckpt", folder.step_folder(40) / "manifest.json"
+    match damage:
+        case "missing":
+            path.unlink()
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:-1])
+        case "other file":
+            path.write_bytes((folder.step_folder(20) / "server-0.ckpt").read_bytes())
+        case "manifest":
+            manifest_path.write_bytes(manifest_path.read_bytes()[:-5])
+        case "manifest of another step":
+            manifest_path.write_bytes((folder.step_folder(20) / "manifest.json").read_bytes())
+        case "large":
+            with manifest_path.open("ab") as file:
+                file.truncate((16 << 20) + 1)
+
+    assert latest_step(folder) == 20
+
+
+def test_checkpoint_of_another_plan_is_ignored(folder: CheckpointFolder) -> None:
+    """A scenario may have changed since an earlier run in this folder."""
+    write_complete(folder, 20)
+
+    assert folder.latest_complete("cd" * 32) is None
+
+
+def test_manifest_of_an_incomplete_checkpoint_is_not_written(folder: CheckpointFolder) -> None:
+    """A manifest is the claim that all files are there."""
+    written = write_node_files(folder, 20)
+
+    with pytest.raises(CheckpointError, match="has no file of worker-2"):
+        folder.write_manifest(PLAN, "trial", 20, (*WORKERS, "worker-2"), written)
+    (folder.step_folder(20) / "server-0.ckpt").unlink()
+    with pytest.raises(CheckpointError, match="No such file"):
+        folder.write_manifest(PLAN, "trial", 20, WORKERS, written)
+    assert folder.latest_complete(PLAN) is None
+
+
+@pytest.mark.parametrize("node", ["../worker-0", "a/b", "", ".", ".hidden"])
+def test_name_of_a_node_never_leads_out_of_the_folder(folder: CheckpointFolder, node: str) -> None:
+    """Names come from other processes and from files."""
+    with pytest.raises(ValueError, match="is not the name of a node"):
+        folder.prepare_node_path(20, node)
+
+    write_complete(folder, 20)
+    path = folder.step_folder(20) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"][node] = manifest["files"]["worker-0"]
+    path.write_text(json.dumps(manifest))
+    assert folder.latest_complete(PLAN) is None
+
+
+def test_newest_complete_checkpoints_remain(folder: CheckpointFolder) -> None:
+    """Incomplete ones do not count, and one that is newer may be in progress."""
+    for step in (20, 60, 100):
+        write_complete(folder, step)
+    for step in (40, 80, 120):
+        write_node_files(folder, step)
+
+    folder.remove_all_but_newest(2)
+
+    assert sorted(entry.name for entry in folder.path.iterdir()) == [
+        "step-00000060",
+        "step-00000080",
+        "step-00000100",
+        "step-00000120",
+    ]
+    folder.remove_all_but_newest(5)
+    assert latest_step(folder) == 100
+    with pytest.raises(ValueError, match="at least one checkpoint must remain"):
+        folder.remove_all_but_newest(0)
+
+
+def test_other_files_in_the_folder_stay(folder: CheckpointFolder) -> None:
+    """Only folders that Ensayo has named are its own."""
+    for step in (20, 40):
+        write_complete(folder, step)
+    (folder.path / "notes").mkdir()
+
+    folder.remove_all_but_newest(1)
+
+    assert sorted(entry.name for entry in folder.path.iterdir()) == ["notes", "step-00000040"]
+
+
+def test_folder_that_cannot_be_created_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    """The message must show what is in the way."""
+    (tmp_path / "checkpoints").write_text("a file")
+
+    with pytest.raises(CheckpointError, match="its folder can't be created"):
+        CheckpointFolder(tmp_path).prepare_node_path(20, "worker-0")
