@@ -201,6 +201,7 @@ class NodeProcesses(TrialNodeRunner):
             "--secrets": self._secrets_folder / node_name,
             "--pipes": self._secrets_folder / SHARED_LINKS_FILE,
             "--runner-pipe": self._secrets_folder / RUNNER_PIPE_FILE,
+            "--trial-folder": self._trial_folder,
         }
         options = [word for option, path in files.items() for word in (option, str(path))]
         command = [*NODE_COMMAND, "node", node_name, *options]

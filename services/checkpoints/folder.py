@@ -140,6 +140,11 @@ class CheckpointFolder:
         complete = self._list_complete()
         return next((found for found in complete if found.manifest.plan_digest == plan_digest), None)
 
+    def list_complete_steps(self, plan_digest: str) -> tuple[int, ...]:
+        """Return the steps of the complete checkpoints of a plan, the newest first."""
+        complete = self._list_complete()
+        return tuple(found.manifest.step for found in complete if found.manifest.plan_digest == plan_digest)
+
     def remove_all_but_newest(self, count: int) -> None:
         """Remove all checkpoints that are older than the newest `count` complete ones.
 

@@ -65,7 +65,9 @@ class MembershipStateMachine:
 
     def __post_init__(self) -> None:
         self.membership = Membership(0, self.worker_names)
-        self._is_decided = self.settings.checkpoint is None  # else nodes begin with the last checkpoint, if there is one
+        self._is_decided = (
+            self.settings.checkpoint is None
+        )  # else nodes begin with the last checkpoint, if there is one
 
     def start_watching(self, now_s: float) -> None:
         """Expect heartbeats of all nodes from now on."""

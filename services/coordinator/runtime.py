@@ -8,9 +8,13 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 
+from services.checkpoints.folder import CheckpointFolder
+from services.checkpoints.node_checkpoints import require_checkpoint_folder
+from services.coordinator.checkpoints import CheckpointCompletion
 from services.coordinator.final_parameters import average_worker_reports, join_server_reports
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.membership import MembershipCalls
@@ -58,6 +62,7 @@ class CoordinatorRuntime:
     data: TrainTestData
     clock: Clock
     log: RunLog
+    trial_folder: Path | None = None  # that has the checkpoints; None if none are written
     run_finished: asyncio.Event = field(default_factory=asyncio.Event)
     _run_started: asyncio.Event = field(default_factory=asyncio.Event)
     _run_start_s: float = 0.0
@@ -72,7 +77,7 @@ class CoordinatorRuntime:
         The call waits until the run starts.
         """
         actions = self.machine.handle_join(node_name, plan_sha256)
-        if self._run_started.is_set() and self.plan.recovery.changes_membership:
+        if self._run_started.is_set() and self.plan.recovery.is_active:
             await self.membership.rejoin(node_name)
             self.log.log_event("membership", {"node": node_name, "event": "joined again"})
             return self._run_start_s
@@ -97,6 +102,23 @@ class CoordinatorRuntime:
         servers = tuple(server.name for server in self.plan.node_plans_of_role("ps_shard"))
         machine = MembershipStateMachine(self.plan.recovery, self.machine.worker_names, servers)
         return MembershipCalls(machine, self.clock, self.log, self._remove_lost_node, self._change_workers)
+
+    @cached_property
+    def checkpoints(self) -> CheckpointCompletion:
+        """Completion of the checkpoints that nodes write.
+
+        Raises:
+            HostError: the engine has given no folder for checkpoints.
+        """
+        machine = self.membership.machine
+        return CheckpointCompletion(
+            CheckpointFolder(require_checkpoint_folder(self.trial_folder)),
+            self.plan.sha256,
+            self.plan.trial,
+            machine.server_names,
+            lambda: machine.membership,
+            self.log,
+        )
 
     @cached_property
     def _evaluator(self) -> ModelEvaluator:

@@ -134,7 +134,6 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RecoveryDecision(**asdict(decision))
 
-
     async def ReportCheckpoint(self, request: wire.CheckpointReport, context: Any) -> wire.StepAck:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
         report = CheckpointReport(request.node_name, request.epoch, request.step, request.bytes, request.digest)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from services.plan import Plan
 
 PLAN_PATH, SECRETS_FOLDER = Path("/run/ensayo/plan.json"), Path("/run/secrets")
+TRIAL_FOLDER = Path("/run/ensayo")  # that has the folder of checkpoints, if the trial writes any
 RUNNER_PIPE = Path("/run/ensayo/runner")  # whose write end the runner holds
 EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
 
@@ -42,7 +43,7 @@ def _run_node(arguments: argparse.Namespace) -> int:
     from services.node.service import run_node  # noqa: PLC0415 - a trial in virtual time needs no gRPC
 
     plan = _read_plan(arguments.plan)
-    return run_node(plan, arguments.name, arguments.secrets, arguments.plan, arguments.pipes)
+    return run_node(plan, arguments.name, arguments.secrets, arguments.plan, arguments.pipes, arguments.trial_folder)
 
 
 def _check_health(arguments: argparse.Namespace) -> int:
@@ -122,6 +123,7 @@ def _parse_arguments() -> argparse.Namespace:
         command.set_defaults(start=start)
         command.add_argument("--pipes", type=Path)
         command.add_argument("--runner-pipe", type=Path, default=RUNNER_PIPE)
+        command.add_argument("--trial-folder", type=Path, default=TRIAL_FOLDER)
     command = commands.add_parser("measure")
     command.add_argument("name", choices=("requester", "responder"))
     command.add_argument("addresses", nargs=2, help="HOST:PORT of the requester and of the responder, in this order")

@@ -1,5 +1,7 @@
 """Construction of the coordinator of a training, and the description of the workload in its log."""
 
+from pathlib import Path
+
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
@@ -8,8 +10,13 @@ from services.runtime.clock import Clock
 from services.runtime.run_log import RunLog
 
 
-def make_coordinator(plan: TrainingPlan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
-    """Return the coordinator of a trial, and log the description of the workload."""
+def make_coordinator(
+    plan: TrainingPlan, clock: Clock, log: RunLog, trial_folder: Path | None = None
+) -> CoordinatorRuntime:
+    """Return the coordinator of a trial, and log the description of the workload.
+
+    `trial_folder` has the checkpoints; None if none are written.
+    """
     _log_mlperf_start_keys(plan, log)
     machine = RunStateMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
@@ -21,7 +28,7 @@ def make_coordinator(plan: TrainingPlan, clock: Clock, log: RunLog) -> Coordinat
         strategy_switch=_make_strategy_switch(plan),
         point_name="epoch" if plan.evaluation_schedule.is_once_per_epoch else "evaluation",
     )
-    return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log)
+    return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log, trial_folder)
 
 
 def _make_strategy_switch(plan: TrainingPlan) -> StrategySwitchStateMachine | None:

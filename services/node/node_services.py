@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.ps_shard.runtime import BusyTime
@@ -24,5 +25,6 @@ class NodeServices:
     read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
     measure_core_share: Callable[[], CpuCoreShare | None]  # share of a host core; None: all nodes share one process
     membership: MembershipClient
+    trial_folder: Path | None = None  # that has the checkpoints; None if none are written
     link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
     update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one

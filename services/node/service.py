@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -39,8 +40,22 @@ EXIT_INTERVAL_S = 0.04
 EXIT_FAILED = 4
 
 
+class NodeFiles(NamedTuple):
+    """Files and folders that the engine provides to the process of a node."""
+
+    secrets_folder: Path  # with the node's certificate and key
+    plan_file: Path
+    link_state_file: Path | None  # state of the shared links; None where the kernel shapes them
+    trial_folder: Path | None  # that has the folder of checkpoints
+
+
 def run_node(
-    plan: Plan, node_name: str, secrets_folder: Path, plan_file: Path, link_state_file: Path | None = None
+    plan: Plan,
+    node_name: str,
+    secrets_folder: Path,
+    plan_file: Path,
+    link_state_file: Path | None = None,
+    trial_folder: Path | None = None,
 ) -> int:
     """Run one node of a trial until the run is over, and return the exit code of the node's process.
 
@@ -51,12 +66,14 @@ def run_node(
         plan_file: file with the plan, which processes that the node starts read.
         link_state_file: file with the state of the shared links, used by all node processes; None where the kernel
             shapes them.
+        trial_folder: folder that has the folder of checkpoints.
     """
+    files = NodeFiles(secrets_folder, plan_file, link_state_file, trial_folder)
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         try:
             identity = NodeIdentity.read(node_name, secrets_folder)
-            runner.run(_run_node(plan, plan.node_plan(node_name), identity, secrets_folder, plan_file, link_state_file))
+            runner.run(_run_node(plan, plan.node_plan(node_name), identity, files))
         except* EnsayoError as errors:
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
@@ -82,9 +99,7 @@ async def _run_node(
     plan: Plan,
     node: NodePlan,
     tls_identity: NodeIdentity,
-    secrets_folder: Path,
-    plan_file: Path,
-    link_state_file: Path | None,
+    files: NodeFiles,
 ) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
@@ -96,7 +111,7 @@ async def _run_node(
     listen_on(grpc_server, node.addresses.control, tls_identity)
     try:
         if node.role == "coordinator":
-            await _run_coordinator(plan, clock, log, grpc_server, health_servicer)
+            await _run_coordinator(plan, clock, log, grpc_server, health_servicer, files.trial_folder)
         else:
             await grpc_server.start()
             if isinstance(plan, CommandPlan):
@@ -106,14 +121,14 @@ async def _run_node(
                     clock,
                     log,
                     lambda: read_bytes_sent(interface_name),
-                    link_state_file,
-                    secrets_folder,
-                    plan_file,
+                    files.link_state_file,
+                    files.secrets_folder,
+                    files.plan_file,
                 )
                 await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
                 await run_command_worker(plan, node, services)
             elif isinstance(plan, TrainingPlan):
-                await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, link_state_file)
+                await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, files)
         await grpc_server.stop(STOP_GRACE_S)
     finally:
         # After an error: without this, gRPC reports a second error when the process exits, below the first one.
@@ -123,10 +138,15 @@ async def _run_node(
 
 
 async def _run_coordinator(
-    plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server, health_servicer: health.HealthServicer
+    plan: Plan,
+    clock: WallClock,
+    log: RunLog,
+    grpc_server: grpc.aio.Server,
+    health_servicer: health.HealthServicer,
+    trial_folder: Path | None,
 ) -> None:
     """Run the coordinator until all other nodes have left the trial."""
-    runtime = _make_coordinator(plan, clock, log, grpc_server)
+    runtime = _make_coordinator(plan, clock, log, grpc_server, trial_folder)
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     await grpc_server.start()
@@ -134,20 +154,20 @@ async def _run_coordinator(
     await _await_with_timeout(clock, plan.timeouts.start, gate_opened, "the engine did not open the start gate")
     await runtime.open_start_gate()
     async with asyncio.TaskGroup() as group:
-        if isinstance(runtime, CoordinatorRuntime) and plan.recovery.changes_membership:
+        if isinstance(runtime, CoordinatorRuntime) and plan.recovery.is_active:
             group.create_task(runtime.membership.watch_heartbeats(runtime.run_finished))
         await _await_with_timeout(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
 
 
 def _make_coordinator(
-    plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server
+    plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server, trial_folder: Path | None
 ) -> CoordinatorRuntime | CommandCoordinator:
     """Return the coordinator of a training or of a command, and add its service to a gRPC server."""
     if isinstance(plan, CommandPlan):
         return make_command_coordinator(plan, clock, log, grpc_server)
     if not isinstance(plan, TrainingPlan):
         raise TypeError(f"unknown plan: {plan.workload_kind}")
-    runtime = make_coordinator(plan, clock, log)
+    runtime = make_coordinator(plan, clock, log, trial_folder)
     add_ControlServicer_to_server(CoordinatorService(runtime), grpc_server)
     return runtime
 
@@ -174,7 +194,7 @@ async def _run_worker_or_server(
     clock: WallClock,
     log: RunLog,
     health_servicer: health.HealthServicer,
-    link_state_file: Path | None,
+    files: NodeFiles,
 ) -> None:
     """Listen on the data port, and run a worker or a server until the run is over."""
     link_conditions = ActiveLinkEvents() if plan.engine == "local" else None
@@ -184,7 +204,7 @@ async def _run_worker_or_server(
         clock=clock,
         timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
-        shaping=make_link_shaping(plan, node, clock, link_conditions, link_state_file),
+        shaping=make_link_shaping(plan, node, clock, link_conditions, files.link_state_file),
         encrypt=plan.security.data == "tls",
         payload_scale=plan.payload_scale,
     )
@@ -198,6 +218,7 @@ async def _run_worker_or_server(
         log=log,
         read_interface_bytes=lambda: read_bytes_sent(interface_name),
         measure_core_share=measure_cpu_core_share,
+        trial_folder=files.trial_folder,
         link_conditions=link_conditions,
     )
     run_role = run_worker if node.role == "worker" else run_parameter_server

@@ -77,15 +77,18 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
         self.runtime.checkpoints.handle_report(report)
 
 
-def simulate_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+def simulate_trial(
+    plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]], trial_folder: Path | None = None
+) -> None:
     """Run a trial in virtual time, from start to end, in one process.
 
     Args:
         plan: plan of the trial, with engine `simulated`.
         make_log_writer: returns, for a node name, the function that writes the log lines of this node.
+        trial_folder: receives checkpoints, and may have some already; None: the plan declares none.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(_run_trial(plan, make_log_writer))
+        runner.run(_run_trial(plan, make_log_writer, trial_folder))
 
 
 def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
@@ -95,22 +98,24 @@ def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
     """
     files = {node.name: (log_folder / f"{node.name}.log").open("w", buffering=1) for node in plan.nodes}
     try:
-        simulate_trial(plan, lambda node_name: files[node_name].write)
+        simulate_trial(plan, lambda node_name: files[node_name].write, log_folder.parent)
     finally:
         for file in files.values():
             file.close()
 
 
-async def _run_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+async def _run_trial(
+    plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]], trial_folder: Path | None
+) -> None:
     clock = VirtualClock()
-    runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)))
+    runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)), trial_folder)
     fabric = _make_virtual_network(plan)
     async with asyncio.TaskGroup() as group:
         for node in plan.nodes:
             if node.name != COORDINATOR:
                 interfaces = _make_node_services(node.name, fabric, runtime, clock, make_log_writer(node.name))
                 group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
-        if plan.recovery.changes_membership:
+        if plan.recovery.is_active:
             group.create_task(runtime.membership.watch_heartbeats(runtime.run_finished))
         await runtime.open_start_gate()
     await runtime.run_finished.wait()
@@ -146,5 +151,6 @@ def _make_node_services(
         log=RunLog(node_name, clock, write_log),
         read_interface_bytes=lambda: None,
         measure_core_share=lambda: None,
+        trial_folder=coordinator.trial_folder,
         link_conditions=fabric.conditions[node_name],
     )

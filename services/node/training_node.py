@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
+from services.checkpoints.folder import CheckpointFolder
+from services.checkpoints.node_checkpoints import NodeCheckpoints, require_checkpoint_folder
 from services.node.node_log import cpu_core_share_log_fields, device_log_fields, log_node_start, log_node_totals
 from services.node.node_services import NodeServices
 from services.node.server_assembly import make_first_server, make_shard_server, regroup_server
@@ -91,7 +93,7 @@ async def _run_worker_on_device(
 
 async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServices) -> WorkerRuntime:
     """Train, and return the worker at the end: another one if the membership has changed."""
-    if not plan.recovery.changes_membership:
+    if not plan.recovery.is_active:
         await worker.train()
         return worker
     pattern = plan.strategy.training_phases().first.describe_worker_exchange()
@@ -101,8 +103,29 @@ async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServic
         partial(regroup_worker, plan),
         _make_membership_follower(plan, worker.node, services),
         RecoveryPoints(pattern.exchange_period, capacity),
+        _make_checkpoints(plan, worker.node, services, worker.algorithm_context.device),
+        plan.recovery.on_failure == "restore",
     )
     return await training.train()
+
+
+def _make_checkpoints(
+    plan: TrainingPlan, node: NodePlan, services: NodeServices, device: ComputeDevice
+) -> NodeCheckpoints | None:
+    """Return the checkpoints of a node; None if the trial writes none."""
+    if plan.recovery.checkpoint is None:
+        return None
+    return NodeCheckpoints(
+        CheckpointFolder(require_checkpoint_folder(services.trial_folder)),
+        plan.sha256,
+        plan.trial,
+        node.name,
+        plan.recovery.checkpoint.steps,
+        device,
+        services.membership,
+        services.clock,
+        services.log,
+    )
 
 
 def _make_membership_follower(plan: TrainingPlan, node: NodePlan, services: NodeServices) -> MembershipFollower:
@@ -116,7 +139,7 @@ def _make_membership_follower(plan: TrainingPlan, node: NodePlan, services: Node
 @asynccontextmanager
 async def _heartbeats(plan: TrainingPlan, services: NodeServices) -> AsyncIterator[None]:
     """Send heartbeats during the `async with` block, if the trial can go on without a lost node."""
-    if not plan.recovery.changes_membership:
+    if not plan.recovery.is_active:
         yield
         return
     async with asyncio.TaskGroup() as group:
@@ -167,10 +190,13 @@ async def _run_server_in_all_phases(
         worker_tasks: training task of the worker in the same process, if there is one.
     """
     switch = plan.strategy.training_phases().switch
-    if plan.recovery.changes_membership:
+    if plan.recovery.is_active:
         follower = _make_membership_follower(plan, node, services)
         regroup = partial(regroup_server, plan, node, services)
-        return (await RecoverableServing(server, regroup, follower, plan.exchange_period).serve()).final_shard_state
+        checkpoints = _make_checkpoints(plan, node, services, select_compute_device("cpu"))
+        restores = plan.recovery.on_failure == "restore"
+        serving = RecoverableServing(server, regroup, follower, plan.exchange_period, checkpoints, restores)
+        return (await serving.serve()).final_shard_state
     if switch is None or plan.second_phase is None:
         await server.serve_workers()
         return server.final_shard_state

@@ -4,7 +4,7 @@ It receives the vectors that workers push, updates the shard and sends replies.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ from services.runtime.vector_messages import receive_remaining_pieces, send_vect
 from services.schema.arrays import HostArray, without_divergence_warnings
 
 
-def do_nothing() -> None:
+async def do_nothing() -> None:
     """Do nothing after an update of the shard."""
 
 
@@ -58,7 +58,7 @@ class ServerRuntime:
     busy_time: BusyTime = field(default_factory=BusyTime)  # of updates
     reply_compressor: Compressor = IDENTITY_COMPRESSOR
     reply_seed: CompressorSeed = field(default_factory=CompressorSeed)
-    on_update: Callable[[], None] = do_nothing  # called after each update of the shard
+    on_update: Callable[[], Awaitable[None]] = do_nothing  # called after each update, before the replies
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
     _replies: ReplyEncoder = field(init=False)
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
@@ -100,10 +100,10 @@ class ServerRuntime:
         Return whether the worker stopped for a strategy switch.
         """
         while isinstance(push := await self._receive_push(worker_rank, self.next_steps[worker_rank]), WorkerPush):
-            self._run_shard_actions(self.machine.handle_push(push, self.clock.now()), reply_task_group)
+            await self._run_shard_actions(self.machine.handle_push(push, self.clock.now()), reply_task_group)
             self.next_steps[worker_rank] += 1
         # In both cases no other worker may wait for further pushes of this one.
-        self._run_shard_actions(self.machine.handle_leave(worker_rank, self.clock.now()), reply_task_group)
+        await self._run_shard_actions(self.machine.handle_leave(worker_rank, self.clock.now()), reply_task_group)
         if push == MessageKind.LEAVE:
             del self.next_steps[worker_rank]
         return push == MessageKind.STRATEGY_SWITCH
@@ -127,10 +127,14 @@ class ServerRuntime:
             self._stale_params[push] = self._replies.worker_params(worker_rank)
         return push
 
-    def _run_shard_actions(self, shard_actions: Sequence[ShardAction], reply_task_group: asyncio.TaskGroup) -> None:
+    async def _run_shard_actions(
+        self, shard_actions: Sequence[ShardAction], reply_task_group: asyncio.TaskGroup
+    ) -> None:
         self._last_update_s = 0.0  # a reply without an update has not waited for one
         for action in sorted(shard_actions, key=self._action_sort_key):
             self._run_shard_action(action, reply_task_group)
+            if isinstance(action, ApplyUpdateAction):
+                await self.on_update()
 
     def _action_sort_key(self, action: ShardAction) -> int:
         """Return the sort key of an action of the server: updates first, then replies.
@@ -170,7 +174,6 @@ class ServerRuntime:
             self.update_log.add_event(
                 _make_push_log_row(push, update.version, update.count_updates_behind(push), started_ms)
             )
-        self.on_update()
 
     def _make_worker_contribution(self, worker_push: WorkerPush, staleness: int) -> WorkerContribution:
         vector, params_read = self._vectors.pop(worker_push), self._stale_params.pop(worker_push, None)

@@ -31,9 +31,7 @@ def export_position(position: TrainingPosition) -> tuple[Any, ...]:
 def import_position(state: tuple[Any, ...]) -> TrainingPosition:
     """Return the position of which `export_position` has returned `state`."""
     next_step, (params, worker_state, samples, pending_samples, eval_params), counters = state
-    result = StepResult(
-        params, worker_state, samples=samples, pending_samples=pending_samples, eval_params=eval_params
-    )
+    result = StepResult(params, worker_state, samples=samples, pending_samples=pending_samples, eval_params=eval_params)
     return TrainingPosition(next_step, result, LossAndStepCounters(*counters))
 
 

@@ -24,8 +24,8 @@ def find_command_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from _find_worker_conflicts(scenario)
     if scenario.recovery.changes_membership:
         message = (
-            f"on_failure: {scenario.recovery.on_failure} needs workload.kind: training: Ensayo can't change the workers "
-            "of a running command; write on_failure: abort"
+            f"on_failure: {scenario.recovery.on_failure} needs workload.kind: training: Ensayo can't change the "
+            "workers of a running command; write on_failure: abort"
         )
         yield KeyConflict(("recovery", "on_failure"), message)
 

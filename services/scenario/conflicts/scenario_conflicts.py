@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import LinkChange, event_conflicts
 from services.scenario.commands.command_conflicts import find_command_conflicts
+from services.scenario.conflicts.recovery_conflicts import find_recovery_conflicts
 from services.scenario.conflicts.training_conflicts import find_training_size_conflicts, find_unswept_conflicts
 from services.scenario.published_curves import unknown_label_conflicts
 from services.scenario.sweep import WORKERS_KEY_PATH, is_positive_int, unsweepable_key_reason
@@ -36,7 +37,13 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
     raise_conflicts(find_training_size_conflicts(scenario))  # before strategies compute anything for each step
     partition_conflicts = scenario.training_workload.find_partition_conflicts(scenario.cluster.workers)
     raise_conflicts(prepend_parent_key("workload", partition_conflicts))
-    raise_conflicts((*find_unswept_conflicts(scenario), *_find_rate_change_conflicts(scenario)))
+    raise_conflicts(
+        (
+            *find_unswept_conflicts(scenario),
+            *find_recovery_conflicts(scenario),
+            *_find_rate_change_conflicts(scenario),
+        )
+    )
 
 
 def _find_trial_count_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
-from services.scenario.conflicts.recovery_conflicts import find_recovery_conflicts
 from services.scenario.conflicts.strategy_conflicts import (
     collect_scenario_sizes,
     find_double_momentum_conflicts,
@@ -81,7 +80,6 @@ def find_unswept_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     yield from find_missing_throughput_conflicts(scenario)
     yield from find_operations_conflicts(scenario)
     yield from find_slow_worker_conflicts(scenario)
-    yield from find_recovery_conflicts(scenario)
     yield from _find_late_event_conflicts(scenario)
     yield from find_unused_gpu_conflicts(scenario)
     yield from find_memory_conflicts(scenario)

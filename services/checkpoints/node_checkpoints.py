@@ -1,0 +1,75 @@
+"""Checkpoints of one node of a running trial: writing them, and reading the one to continue from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.checkpoints.file_format import CheckpointIdentity
+from services.checkpoints.files import read_checkpoint, write_checkpoint
+from services.checkpoints.folder import CheckpointFolder
+from services.checkpoints.state_tree import State
+from services.runtime.clock import Clock
+from services.runtime.device import ComputeDevice
+from services.runtime.membership import CheckpointReport, MembershipClient
+from services.runtime.run_log import RunLog
+from services.schema.errors import HostError
+
+
+def require_checkpoint_folder(trial_folder: Path | None) -> Path:
+    """Return the folder of a trial that has its checkpoints.
+
+    Raises:
+        HostError: the engine has given none.
+    """
+    if trial_folder is None:
+        raise HostError("the plan requires checkpoints, but the engine has given no folder for them")
+    return trial_folder
+
+
+@dataclass(frozen=True)
+class NodeCheckpoints:
+    """Checkpoints of one node, every few steps."""
+
+    folder: CheckpointFolder
+    plan_digest: str
+    trial: str
+    node_name: str
+    period: int  # steps from one checkpoint to the next
+    device: ComputeDevice
+    client: MembershipClient
+    clock: Clock
+    log: RunLog
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a checkpoint is due before `step`."""
+        return step > 0 and step % self.period == 0
+
+    async def write(self, step: int, epoch: int, samples: int, state: State) -> None:
+        """Write the state before `step`, and report it to the coordinator, which completes the checkpoint.
+
+        Raises:
+            CheckpointError: the file can't be written.
+        """
+        start_s = self.clock.now()
+        identity = CheckpointIdentity(
+            plan_digest=self.plan_digest, trial=self.trial, node=self.node_name, step=step, epoch=epoch, samples=samples
+        )
+        path = self.folder.prepare_node_path(step, self.node_name)
+        written = await self.clock.run_compute_function(lambda: write_checkpoint(path, identity, state, self.device))
+        value = {"seconds": round(self.clock.now() - start_s, 6), "bytes": written.bytes}
+        self.log.log_event("checkpoint", value, step=step)
+        await self.client.report_checkpoint(
+            CheckpointReport(self.node_name, epoch, step, written.bytes, written.digest)
+        )
+
+    def list_steps(self) -> tuple[int, ...]:
+        """Return the steps before which there is a complete checkpoint, and 0: training can always begin anew."""
+        return (0, *self.folder.list_complete_steps(self.plan_digest))
+
+    def read(self, step: int) -> State:
+        """Return the state of this node before `step`.
+
+        Raises:
+            CheckpointError: the file can't be read, or is damaged.
+        """
+        path = self.folder.prepare_node_path(step, self.node_name)
+        return read_checkpoint(path, self.plan_digest, self.device).state
