@@ -55,6 +55,7 @@ class MembershipStateMachine:
     settings: RecoverySettings
     worker_names: tuple[str, ...]  # all workers of the plan, by rank
     server_names: tuple[str, ...] = ()  # nodes that own a shard and are not workers
+    needs_common_step: bool = True  # whether all nodes continue from one step; otherwise each goes on where it is
     membership: Membership = field(init=False)
     _last_heartbeat_s: dict[str, float] = field(default_factory=dict)  # of the nodes that are watched
     _evicted: set[str] = field(default_factory=set)
@@ -149,7 +150,7 @@ class MembershipStateMachine:
 
     def _change_members(self, lost: Iterable[str], cause: str) -> list[MembershipAction]:
         """Return the actions of a new membership without `lost` and with the workers that wait to join."""
-        if self._left.intersection(self.worker_names):
+        if self.needs_common_step and self._left.intersection(self.worker_names):
             return []  # synchronous training is over for all workers when the first one leaves
         lost = set(lost)
         if self.settings.on_failure == "abort":
@@ -163,7 +164,7 @@ class MembershipStateMachine:
             return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]
         joined = tuple(name for name in members if name in self._waiting)
         self.membership = Membership(self.membership.epoch + 1, tuple(members), joined)
-        self._reports, self._is_decided = {}, False
+        self._reports, self._is_decided = {}, not self.needs_common_step
         return [BeginMembershipEpochAction(self.membership, cause)]
 
     @property

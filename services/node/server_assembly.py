@@ -75,6 +75,9 @@ def make_shard_server(
             prior_update_count,
             prior_sample_count,
             sample_budget=None if is_synchronous else plan.sample_budget,
+            # Only the first server, whose counts decide when workers stop: servers that hold the replies to each
+            # other's workers would wait for ever.
+            holds_last_replies=plan.recovery.changes_membership and shard_number == 0,
             push_samples=_count_first_push_samples(
                 plan,
                 algorithm.count_gradient_workers(plan.workers),

@@ -13,6 +13,7 @@ from services.node.node_services import NodeServices
 from services.node.server_assembly import make_first_server, make_shard_server, regroup_server
 from services.node.worker_assembly import make_transport_factory, make_worker, regroup_worker
 from services.plan import NodePlan, TrainingPlan
+from services.ps_shard.evicting_serving import EvictingServing
 from services.ps_shard.recoverable_serving import RecoverableServing
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
@@ -25,6 +26,7 @@ from services.worker.event_runner import ScenarioEventRunner
 from services.worker.recoverable_training import RecoverableTraining
 from services.worker.runtime import WorkerRuntime
 from services.worker.training_position import RecoveryPoints
+from services.worker.uninterrupted_training import UninterruptedTraining
 
 KEPT_RECOVERY_POINTS = 2  # workers that wait for each other in every exchange are at most one exchange apart
 LOSS_ANNOUNCEMENT_TIMEOUTS = 3  # heartbeat timeouts within which a lost node is found, and announced
@@ -96,12 +98,16 @@ async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServic
     if not plan.recovery.is_active:
         await worker.train()
         return worker
+    follower = _make_membership_follower(plan, worker.node, services)
+    if not plan.is_synchronous:
+        await UninterruptedTraining(worker, follower).train()
+        return worker
     pattern = plan.strategy.training_phases().first.describe_worker_exchange()
     capacity = plan.workers if pattern.is_gossip else KEPT_RECOVERY_POINTS
     training = RecoverableTraining(
         worker,
         partial(regroup_worker, plan),
-        _make_membership_follower(plan, worker.node, services),
+        follower,
         RecoveryPoints(pattern.exchange_period, capacity),
         _make_checkpoints(plan, worker.node, services, worker.algorithm_context.device),
         plan.recovery.on_failure == "restore",
@@ -192,6 +198,9 @@ async def _run_server_in_all_phases(
     switch = plan.strategy.training_phases().switch
     if plan.recovery.is_active:
         follower = _make_membership_follower(plan, node, services)
+        if not plan.is_synchronous:
+            await EvictingServing(server, follower).serve()
+            return server.final_shard_state
         regroup = partial(regroup_server, plan, node, services)
         checkpoints = _make_checkpoints(plan, node, services, select_compute_device("cpu"))
         restores = plan.recovery.on_failure == "restore"

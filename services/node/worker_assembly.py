@@ -80,6 +80,7 @@ def make_worker(
         event_runner.begin_events_of_step,
         strategy_switch,
         _make_batch_balancer(phases.first, context),
+        is_evaluation_worker=node_plan.rank == 0,
     )
 
 
@@ -112,6 +113,7 @@ def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Member
         ),
         gradients=replace(worker.gradients, plan=group_plan),
         balancer=_make_batch_balancer(strategy, context),
+        is_evaluation_worker=context.rank == 0,
     )
 
 

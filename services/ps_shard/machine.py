@@ -45,6 +45,9 @@ class ShardStateMachine:
     version: int = 0
     samples: int = 0  # used for updates
     sample_budget: int | None = None  # samples after which workers stop; None: workers count steps
+    # Whether workers stop only when the samples of the budget have arrived, not when other workers compute them: these
+    # workers may be lost.
+    holds_last_replies: bool = False
     push_samples: dict[int, int] = field(default_factory=dict)  # of each worker's last push, or of its expected first
     _gathered_pushes: list[WorkerPush] = field(default_factory=list)
     _pushes_awaiting_reply: dict[int, WorkerPush] = field(default_factory=dict)
@@ -118,6 +121,18 @@ class ShardStateMachine:
             raise ProtocolError(f"worker {worker_rank} can't leave the run now; workers that may leave: {computing}")
         self._computing_workers.remove(worker_rank)
         del self._worker_clocks[worker_rank]
+        return [*self._take_ready_updates(), *self._due_replies(now_s)]
+
+    def handle_eviction(self, worker_rank: int, now_s: float = 0.0) -> list[ShardAction]:
+        """Record that a worker is lost, whatever it was doing.
+
+        Return the actions for other workers, which no longer wait for its pushes. Pushes that have arrived completely
+        stay part of the next update.
+        """
+        self._computing_workers.discard(worker_rank)
+        self._stopping_workers.discard(worker_rank)
+        self._pushes_awaiting_reply.pop(worker_rank, None)
+        self._worker_clocks.pop(worker_rank, None)
         return [*self._take_ready_updates(), *self._due_replies(now_s)]
 
     def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropStalePushAction]:
@@ -200,7 +215,7 @@ class ShardStateMachine:
     def _due_replies(self, now_s: float) -> Iterator[SendReplyAction]:
         """Yield the server's replies to all workers that may start their next step now."""
         for worker, push in sorted(self._pushes_awaiting_reply.items()):
-            if self._may_start_step(worker, push.step + 1, now_s):
+            if self._may_start_step(worker, push.step + 1, now_s) and not self._is_last_reply_held(push):
                 del self._pushes_awaiting_reply[worker]
                 pending_samples = self._count_unapplied_samples(push)
                 self._computing_workers.add(worker)
@@ -209,6 +224,16 @@ class ShardStateMachine:
                 waited_s = now_s - self._step_timings[worker].started_s
                 self._step_timings[worker] = self._step_timings[worker]._replace(started_s=now_s)
                 yield SendReplyAction(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
+
+    def _is_last_reply_held(self, push_being_answered: WorkerPush) -> bool:
+        """Return whether a reply by which a worker would stop is held until the samples of other workers have arrived.
+
+        If one of these workers is lost instead, the worker that waits computes the missing samples.
+        """
+        if not self.holds_last_replies or self.sample_budget is None:
+            return False
+        arrived = self.samples + sum(push.samples for push in self._gathered_pushes)
+        return arrived < self.sample_budget <= self.samples + self._count_unapplied_samples(push_being_answered)
 
     def _may_start_step(self, worker_rank: int, step: int, now_s: float) -> bool:
         """Return whether a worker may start its next step now.

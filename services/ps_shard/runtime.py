@@ -26,6 +26,7 @@ from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, without_divergence_warnings
+from services.schema.errors import NetworkError
 
 
 async def do_nothing() -> None:
@@ -59,11 +60,16 @@ class ServerRuntime:
     reply_compressor: Compressor = IDENTITY_COMPRESSOR
     reply_seed: CompressorSeed = field(default_factory=CompressorSeed)
     on_update: Callable[[], Awaitable[None]] = do_nothing  # called after each update, before the replies
+    # Called with the name of a worker that can't be reached; returns when the worker is evicted, or raises. None: the
+    # error of the worker ends the training.
+    await_eviction: Callable[[str], Awaitable[None]] | None = None
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
     _replies: ReplyEncoder = field(init=False)
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
     _stale_params: dict[WorkerPush, HostArray] = field(default_factory=dict)  # parameters that a push was computed from
     _last_update_s: float = 0.0
+    _reply_tasks: asyncio.TaskGroup = field(init=False)  # of replies, and of the handlers of workers
+    _worker_tasks: dict[int, asyncio.Task[bool]] = field(default_factory=dict)  # handlers of pushes, by rank
 
     def __post_init__(self) -> None:
         self.next_steps = dict.fromkeys(range(len(self.worker_names)), 0)
@@ -80,11 +86,23 @@ class ServerRuntime:
         Return whether any worker has stopped for a strategy switch.
         """
         self.machine.resume_serving(self.next_steps, self.clock.now())
-        async with asyncio.TaskGroup() as group:
-            worker_tasks = [group.create_task(self._handle_pushes_of_worker(rank, group)) for rank in self.next_steps]
+        async with asyncio.TaskGroup() as self._reply_tasks:
+            self._worker_tasks = {
+                rank: self._reply_tasks.create_task(self._handle_pushes_of_worker(rank)) for rank in self.next_steps
+            }
         self.update_log.flush()
         self.drop_log.flush()
-        return any(task.result() for task in worker_tasks)
+        return any(task.result() for task in self._worker_tasks.values() if not task.cancelled())
+
+    async def evict_worker(self, worker_name: str) -> None:
+        """Serve a lost worker no longer, so that no other worker waits for its pushes."""
+        rank = self.worker_names.index(worker_name)
+        self.next_steps.pop(rank, None)
+        task = self._worker_tasks[rank]
+        if not task.done():
+            task.cancel()
+            await self._run_shard_actions(self.machine.handle_eviction(rank, self.clock.now()))
+        self.transport.forget_lost_peers([worker_name], 0)
 
     @property
     def final_shard_state(self) -> FinalNodeReport:
@@ -94,16 +112,26 @@ class ServerRuntime:
         """
         return FinalNodeReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
-    async def _handle_pushes_of_worker(self, worker_rank: int, reply_task_group: asyncio.TaskGroup) -> bool:
+    async def _handle_pushes_of_worker(self, worker_rank: int) -> bool:
         """Handle the pushes of one worker until the worker leaves or stops.
 
         Return whether the worker stopped for a strategy switch.
         """
+        try:
+            return await self._serve_worker(worker_rank)
+        except NetworkError:
+            if self.await_eviction is None:
+                raise
+            await self.await_eviction(self.worker_names[worker_rank])
+            return False
+
+    async def _serve_worker(self, worker_rank: int) -> bool:
+        """Receive and handle the pushes of one worker; see `_handle_pushes_of_worker`."""
         while isinstance(push := await self._receive_push(worker_rank, self.next_steps[worker_rank]), WorkerPush):
-            await self._run_shard_actions(self.machine.handle_push(push, self.clock.now()), reply_task_group)
+            await self._run_shard_actions(self.machine.handle_push(push, self.clock.now()))
             self.next_steps[worker_rank] += 1
         # In both cases no other worker may wait for further pushes of this one.
-        await self._run_shard_actions(self.machine.handle_leave(worker_rank, self.clock.now()), reply_task_group)
+        await self._run_shard_actions(self.machine.handle_leave(worker_rank, self.clock.now()))
         if push == MessageKind.LEAVE:
             del self.next_steps[worker_rank]
         return push == MessageKind.STRATEGY_SWITCH
@@ -127,12 +155,10 @@ class ServerRuntime:
             self._stale_params[push] = self._replies.worker_params(worker_rank)
         return push
 
-    async def _run_shard_actions(
-        self, shard_actions: Sequence[ShardAction], reply_task_group: asyncio.TaskGroup
-    ) -> None:
+    async def _run_shard_actions(self, shard_actions: Sequence[ShardAction]) -> None:
         self._last_update_s = 0.0  # a reply without an update has not waited for one
         for action in sorted(shard_actions, key=self._action_sort_key):
-            self._run_shard_action(action, reply_task_group)
+            self._run_shard_action(action)
             if isinstance(action, ApplyUpdateAction):
                 await self.on_update()
 
@@ -148,7 +174,7 @@ class ServerRuntime:
             else -1
         )
 
-    def _run_shard_action(self, shard_action: ShardAction, reply_task_group: asyncio.TaskGroup) -> None:
+    def _run_shard_action(self, shard_action: ShardAction) -> None:
         match shard_action:
             case ApplyUpdateAction():
                 self._apply_update(shard_action)
@@ -159,7 +185,9 @@ class ServerRuntime:
                     _make_push_log_row(push, version, version - push.version, self.clock.timestamp_ms())
                 )
             case SendReplyAction():
-                reply_task_group.create_task(self._send_reply(shard_action))
+                self._reply_tasks.create_task(
+                    self._send_or_await_eviction(self.worker_names[shard_action.worker], self._send_reply(shard_action))
+                )
 
     def _apply_update(self, update: ApplyUpdateAction) -> None:
         started_s, started_ms = self.clock.now(), self.clock.timestamp_ms()
@@ -178,6 +206,14 @@ class ServerRuntime:
     def _make_worker_contribution(self, worker_push: WorkerPush, staleness: int) -> WorkerContribution:
         vector, params_read = self._vectors.pop(worker_push), self._stale_params.pop(worker_push, None)
         return WorkerContribution(worker_push.worker, worker_push.samples, staleness, vector, params_read)
+
+    async def _send_or_await_eviction(self, worker_name: str, sending: Coroutine[None, None, None]) -> None:
+        try:
+            await sending
+        except NetworkError:
+            if self.await_eviction is None:
+                raise
+            await self.await_eviction(worker_name)
 
     def _send_reply(self, reply: SendReplyAction) -> Coroutine[None, None, None]:
         """Return a coroutine that sends a worker the current parameters of the shard."""

@@ -30,6 +30,11 @@ class MembershipFollower:
         self.membership = await self.client.await_membership(-1)
         self._change_s = self.clock.now()
 
+    async def await_change(self) -> None:
+        """Wait for the next membership."""
+        self.membership = await self.client.await_membership(self.membership.epoch)
+        self._change_s = self.clock.now()
+
     async def run_until_change(self, work: Coroutine[Any, Any, object]) -> bool:
         """Run the work of one membership epoch, and return whether it is complete.
 

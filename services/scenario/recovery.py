@@ -56,6 +56,11 @@ class RecoverySettings(FrozenRecord):
         return self.on_failure in ("rejoin", "restore")
 
     @property
+    def needs_stored_state(self) -> bool:
+        """Whether a worker begins with a state that was stored or that another worker sends."""
+        return self.restarts_workers or self.checkpoint is not None
+
+    @property
     def heartbeat_interval_s(self) -> float:
         """Virtual seconds from one heartbeat of a node to the next."""
         return self.heartbeat_timeout / HEARTBEATS_PER_TIMEOUT

@@ -22,6 +22,7 @@ class EvaluationPoints:
     control: CoordinatorClient
     clock: Clock
     log: RunLog
+    reports_params: bool  # whether this worker is the evaluation worker
 
     async def average_params(
         self, phase: WorkerTrainingPhase, finished_step_count: int, step_result: StepResult
@@ -73,7 +74,7 @@ class EvaluationPoints:
                 or phase.count_samples_before(finished_step_count, self.plan.data_order),
                 loss_sum=counters.loss_sum,
                 loss_samples=counters.loss_samples,
-                parameters=params.tobytes() if self.node.rank == 0 else b"",
+                parameters=params.tobytes() if self.reports_params else b"",
                 parameters_sha256=digest,
             )
         )

@@ -44,6 +44,7 @@ class WorkerRuntime:
     strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
     balancer: BatchBalancer | None = None  # None: shares of a batch never change
     counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
+    is_evaluation_worker: bool = False  # whether the coordinator evaluates the parameters of this worker
     # With the parameters of this worker where the result of the run is the mean over workers; else empty.
     final_report: FinalNodeReport = field(default_factory=FinalNodeReport)
 
@@ -284,7 +285,7 @@ class WorkerRuntime:
 
         Return the result with which the next step begins, and the reply of the coordinator.
         """
-        points = EvaluationPoints(self.plan, self.node, self.control, self.clock, self.log)
+        points = EvaluationPoints(self.plan, self.node, self.control, self.clock, self.log, self.is_evaluation_worker)
         result = await points.average_params(self.phase, finished_step_count, step_result)
         counters, self.counters = self.counters, self.counters.without_losses()
         decision = await points.report_params(self.phase, finished_step_count, result, counters)

@@ -85,7 +85,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         if self._reply_compressor.keeps_state:
             reason = f"compressor {self._reply_compressor.kind} of replies keeps a state for each worker"
             return f"{reason}; use compress_replies: {{kind: identity}}"
-        return super().explain_recovery_limit()
+        return ""
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if reason := self._explain_key_conflict(scenario_sizes.workers):

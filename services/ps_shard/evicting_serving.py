@@ -1,0 +1,51 @@
+"""Serving of a shard under asynchronous training: a lost worker is evicted, and the others go on without a break."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+from services.ps_shard.runtime import ServerRuntime
+from services.runtime.membership_follower import MembershipFollower
+from services.schema.errors import PeerUnreachable
+
+EVICTION_POLL_S = 0.05  # virtual seconds
+
+
+@dataclass(frozen=True)
+class EvictingServing:
+    """Serving of one shard over all membership epochs, with the same server."""
+
+    server: ServerRuntime
+    follower: MembershipFollower
+
+    async def serve(self) -> None:
+        """Serve the workers to the end of the run."""
+        await self.follower.begin()
+        self.server.await_eviction = self._await_eviction
+        eviction = asyncio.create_task(self._evict_lost_workers())
+        try:
+            await self.server.serve_workers()
+        finally:
+            eviction.cancel()
+            with suppress(asyncio.CancelledError):
+                await eviction
+
+    async def _evict_lost_workers(self) -> None:
+        while True:
+            before = self.follower.membership
+            await self.follower.await_change()
+            for name in before.workers:
+                if name not in self.follower.membership.workers:
+                    await self.server.evict_worker(name)
+
+    async def _await_eviction(self, worker_name: str) -> None:
+        """Wait until a worker that can't be reached is evicted.
+
+        Raises:
+            PeerUnreachable: the worker is not considered lost in time.
+        """
+        deadline_s = self.follower.clock.now() + self.follower.announcement_timeout_s
+        while worker_name in self.follower.membership.workers:
+            if self.follower.clock.now() > deadline_s:
+                raise PeerUnreachable(f"{worker_name} can't be reached, but is not lost")
+            await self.follower.clock.sleep_until(self.follower.clock.now() + EVICTION_POLL_S)

@@ -1,0 +1,36 @@
+"""Asynchronous training of a worker that goes on without a break when other workers are lost."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+from services.runtime.membership_follower import MembershipFollower
+from services.worker.runtime import WorkerRuntime
+
+
+@dataclass(frozen=True)
+class UninterruptedTraining:
+    """Training of one worker over all membership epochs.
+
+    Servers no longer wait for lost workers, so this worker has nothing to change, except that it becomes the evaluation
+    worker if all workers before it are lost.
+    """
+
+    worker: WorkerRuntime
+    follower: MembershipFollower
+
+    async def train(self) -> None:
+        """Train to the end of the run."""
+        await self.follower.begin()
+        following = asyncio.create_task(self._follow_membership())
+        try:
+            await self.worker.train()
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+
+    async def _follow_membership(self) -> None:
+        while True:
+            await self.follower.await_change()
+            self.worker.is_evaluation_worker = self.follower.membership.workers[0] == self.worker.node.name
