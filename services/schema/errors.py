@@ -44,6 +44,13 @@ class AuthenticationError(NetworkError):
     """
 
 
+class DeclaredNodeLoss(EnsayoError):
+    """End of a trial because of a fault of nodes that the scenario declares.
+
+    The message names the node and the event.
+    """
+
+
 class ProtocolError(EnsayoError):
     """Error because a message arrived that the protocol does not allow at this time.
 
