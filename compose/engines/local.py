@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar
@@ -19,11 +20,11 @@ from compose.engines.transport_shaping import make_shaping_records, unemulated_l
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.python_program import python_command, python_environment
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
-from compose.runs.trials.log_tail import LogTail
-from compose.runs.trials.node_runner import TrialNodeRunner
+from compose.runs.trials.node_runner import NodeProcessControl, TrialNodeRunner
 from compose.runs.trials.supervisor import TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
+from services.cluster.node_faults import NodeAction
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
@@ -49,6 +50,12 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
     # is woken once for the rest of a message, instead of for every packet, needs a tenth less on links with a rate. A
     # gRPC release that does not know these names logs a warning and continues.
     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener,tcp_frame_size_tuning,tcp_rcv_lowat",
+}
+# By which the faults of nodes are applied; they reach all processes of a node.
+ACTION_SIGNALS: Mapping[NodeAction, signal.Signals] = {
+    "kill": signal.SIGKILL,
+    "freeze": signal.SIGSTOP,
+    "thaw": signal.SIGCONT,
 }
 NODE_COMMAND = python_command("services.node")
 
@@ -124,13 +131,29 @@ class LocalEngine(TrialEngine):
         with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
             AtomicFloatFile.create(secrets_folder / SHARED_LINKS_FILE, len(plan.network.shared_links))
             nodes = NodeProcesses(plan, trial_folder, secrets_folder)
-            return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
+            return TrialSupervisor(plan, nodes, trial_folder, observer).run_trial()
 
 
 def _kill_session(node_pid: int) -> None:
     """Kill what a node has started, such as the command of a user and its children: each node has a session."""
     with suppress(ProcessLookupError):
         os.killpg(node_pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class LocalProcessControl(NodeProcessControl):
+    """Faults of nodes that are processes of this host: signals to all processes of a node, and a new start."""
+
+    nodes: "NodeProcesses"
+
+    def apply_action(self, action: NodeAction, node_name: str) -> None:
+        if action == "start":
+            self.nodes.start_again(node_name)
+        else:
+            self.nodes.send_signal_to_session(node_name, ACTION_SIGNALS[action])
+
+    def describe_mechanism(self, action: NodeAction) -> str:
+        return "new process" if action == "start" else ACTION_SIGNALS[action].name
 
 
 class NodeProcesses(TrialNodeRunner):
@@ -175,6 +198,23 @@ class NodeProcesses(TrialNodeRunner):
         lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
+    def process_control(self) -> NodeProcessControl:
+        """Return the interface by which declared faults are applied to the processes."""
+        return LocalProcessControl(self)
+
+    def send_signal_to_session(self, node_name: str, sent_signal: signal.Signals) -> None:
+        """Send a signal to all processes of a node; after SIGKILL, wait until the node has ended."""
+        process = self._processes[node_name]
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sent_signal)
+        if sent_signal == signal.SIGKILL:
+            process.wait()
+
+    def start_again(self, node_name: str) -> None:
+        """Start a node that has ended again; its output is appended to that of the ended process."""
+        with self._log_path(node_name).open("ab") as out, self._stderr_path(node_name).open("ab") as err:
+            self._processes[node_name] = self._start_node_process(node_name, out, err)
+
     def stop(self) -> tuple[str, ...]:
         """Terminate all processes of the nodes, and remove empty files of standard error.
 
@@ -183,6 +223,7 @@ class NodeProcesses(TrialNodeRunner):
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)  # a frozen process could not end
         for process in self._processes.values():
             try:
                 process.wait(TERMINATE_TIMEOUT_S)

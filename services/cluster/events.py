@@ -1,16 +1,18 @@
-"""Events that change links or workers while a trial runs.
+"""Events that change links, workers or nodes while a trial runs.
 
 The module defines events as a scenario declares them, and events as planned for a trial.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, PositiveFloat
 
+from services.cluster.declared_event import STOPPED_COMPUTE, EventApplier, LastingEvent
 from services.cluster.links.impairments import AnyPacketLoss
-from services.schema.component import FrozenRecord, ScenarioComponent
+from services.cluster.node_faults import COORDINATOR, AnyNodeFault, NodeFault
+from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict
 from services.schema.units import Duration, Rate
 
@@ -18,64 +20,14 @@ from services.schema.units import Duration, Rate
 MAX_RANDOM_OCCURRENCES = 10_000
 
 
-class EventTrigger(FrozenRecord):
-    """Moment at which an event begins, as a scenario declares it.
-
-    Exactly one of the keys `time`, `step`, `share` and `random` is declared.
-    """
-
-    time: Duration | None = Field(None, description="virtual time since the start of training")
-    step: NonNegativeInt | None = Field(
-        None,
-        description="training step, from 0: an event of workers begins when the worker itself begins the step, an "
-        "event of links when the first worker does",
-    )
-    share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="share of the budget's steps that are done; the event begins with the next step"
-    )
-    random: Duration | None = Field(
-        None,
-        description="mean gap from the end of one occurrence of a repeated event to the next; gaps are exponential and "
-        "drawn from the seed",
-    )
-
-    @property
-    def declared_trigger_key_names(self) -> tuple[str, ...]:
-        """Names of the keys by which the scenario declares the moment of the event.
-
-        The possible keys are `time`, `step`, `share` and `random`.
-        """
-        return tuple(key for key, value in self if value is not None)
-
-
-class DeclaredLinkOrWorkerEvent(ScenarioComponent):
-    """Change of links or workers that begins during a trial, as a scenario declares it."""
-
-    at: EventTrigger = Field(description="moment at which the event begins")
-    lasts: Duration | None = Field(
-        None, description="time after which the change is undone; when absent, it stays until the end of the trial"
-    )
-
-    node_key: ClassVar[str] = "of"  # the key that lists the nodes
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """Names of the nodes that the event changes."""
-        names: tuple[str, ...] = getattr(self, self.node_key)
-        return names
-
-    def restrict_to_nodes(self, node_names: Collection[str]) -> Self:
-        """Return a copy of this event that changes only the nodes in `node_names`."""
-        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in node_names)})
-
-
-class LinkChange(DeclaredLinkOrWorkerEvent):
+class LinkChange(LastingEvent):
     """Change of the access links of some nodes during a trial.
 
     A link property that is left out keeps its value.
     """
 
     kind: Literal["link"] = "link"
+    applied_by: ClassVar[EventApplier] = "links"
     of: tuple[str, ...] = Field(min_length=1, description="names of the nodes, such as worker-0")
     uplink: Rate | None = Field(None, description="new rate at which the nodes send")
     downlink: Rate | None = Field(None, description="new rate at which the nodes receive")
@@ -83,36 +35,47 @@ class LinkChange(DeclaredLinkOrWorkerEvent):
     loss: AnyPacketLoss | None = Field(None, description="packet loss in addition to the declared one")
 
 
-class NetworkPartition(DeclaredLinkOrWorkerEvent):
+class NetworkPartition(LastingEvent):
     """Partition of the network into two sides whose nodes cannot reach each other."""
 
     node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
+    applied_by: ClassVar[EventApplier] = "links"
     apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all other nodes are on the other side")
     lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
 
 
-class WorkerSlowdown(DeclaredLinkOrWorkerEvent):
+class WorkerSlowdown(LastingEvent):
     """Slower computation on some workers during a trial.
 
     The scenario must declare the compute speed of these workers.
     """
 
     kind: Literal["slowdown"] = "slowdown"
+    applied_by: ClassVar[EventApplier] = "worker"
     of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
     factor: PositiveFloat = Field(description="factor by which the compute time of a step is multiplied")
 
+    @property
+    def compute_time_factor(self) -> float:
+        return self.factor
 
-class WorkerPause(DeclaredLinkOrWorkerEvent):
+
+class WorkerPause(LastingEvent):
     """Pause of some workers, as during the migration of a virtual machine."""
 
     kind: Literal["pause"] = "pause"
+    applied_by: ClassVar[EventApplier] = "worker"
     of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
     lasts: Duration = Field(description="duration of the pause")
 
+    @property
+    def compute_time_factor(self) -> float:
+        return STOPPED_COMPUTE
+
 
 AnyDeclaredEvent: TypeAlias = Annotated[
-    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause, Field(discriminator="kind")
+    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | AnyNodeFault, Field(discriminator="kind")
 ]
 
 
@@ -123,14 +86,33 @@ class PlannedEvent(FrozenRecord):
     time_s: float | None  # virtual, since the start of training
     step: int | None
     change: AnyDeclaredEvent
+    declared_index: int = 0  # position in the scenario's list of events
 
     @property
     def is_link_event(self) -> bool:
-        """Whether the event changes links.
+        """Whether the event changes links, so that the link shaper applies it."""
+        return self.change.applied_by == "links"
 
-        The link shaper applies such events; workers apply all other events.
+    @property
+    def is_node_fault(self) -> bool:
+        """Whether the event is a fault of nodes, which the engine applies."""
+        return self.change.applied_by == "engine"
+
+    @property
+    def node_fault(self) -> AnyNodeFault:
+        """The fault of nodes that the event is.
+
+        Raises:
+            TypeError: the event is no fault of nodes.
         """
-        return isinstance(self.change, LinkChange | NetworkPartition)
+        if not isinstance(self.change, NodeFault):
+            raise TypeError(f"a {self.change.kind} is no fault of nodes")
+        return self.change
+
+    def is_due_at_step_of(self, worker_name: str, step: int) -> bool:
+        """Return whether the coordinator starts the event, at the latest, when this worker begins this step."""
+        is_due = self.step is not None and self.step <= step
+        return is_due and self.change.applied_by != "worker" and self.change.is_triggered_by_step_of(worker_name)
 
 
 def plan_event_occurrences(
@@ -147,36 +129,33 @@ def plan_event_occurrences(
         seed: seed of the trial.
     """
     occurrences = [
-        moment
+        (*moment, position)
         for position, event in enumerate(declared_events)
         for moment in _event_occurrences(event, position, step_count, random_events_end_s, seed)
     ]
     occurrences.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
     return tuple(
-        PlannedEvent(number=number, time_s=time_s, step=step, change=event)
-        for number, (time_s, step, event) in enumerate(occurrences)
+        PlannedEvent(number=number, time_s=time_s, step=step, change=declared_events[index], declared_index=index)
+        for number, (time_s, step, index) in enumerate(occurrences)
     )
 
 
 def _event_occurrences(
     declared_event: AnyDeclaredEvent, event_index: int, step_count: int, random_events_end_s: float, seed: int
-) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
-    """Yield every occurrence of an event, each with its virtual time or its training step.
-
-    An occurrence is (virtual time in seconds, None, event) or (None, step, event).
-    """
+) -> Iterator[tuple[float | None, int | None]]:
+    """Yield every occurrence of an event: its virtual time in seconds and None, or None and its training step."""
     trigger = declared_event.at
     if trigger.time is not None:
-        yield float(trigger.time), None, declared_event
+        yield float(trigger.time), None
     elif trigger.random is not None:
         rng, time_s = Random(f"{seed} event {event_index}"), 0.0
         while (time_s := time_s + rng.expovariate(1 / trigger.random)) < random_events_end_s:
-            yield time_s, None, declared_event
+            yield time_s, None
             time_s += declared_event.lasts or 0.0
     elif trigger.step is not None:
-        yield None, trigger.step, declared_event
+        yield None, trigger.step
     else:
-        yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1), declared_event
+        yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1)
 
 
 def find_too_frequent_events(
@@ -204,8 +183,9 @@ def find_too_frequent_events(
 def restrict_events_to_nodes(
     events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
 ) -> tuple[AnyDeclaredEvent, ...]:
-    """Return the events that change nodes in `node_names`, each limited to these nodes."""
-    return tuple(event.restrict_to_nodes(node_names) for event in events if set(event.node_names) & set(node_names))
+    """Return the events that change nodes in `node_names` or the coordinator, each limited to these nodes."""
+    known_names = {*node_names, COORDINATOR}
+    return tuple(event.restrict_to_nodes(known_names) for event in events if known_names.intersection(event.node_names))
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[KeyConflict]:
@@ -218,10 +198,11 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
     for k, event in enumerate(declared_events):
         if len(event.at.declared_trigger_key_names) != 1:
             yield KeyConflict((k, "at"), "declare exactly one of time, step, share and random")
+        known_names = (*node_names, COORDINATOR) if event.may_concern_coordinator else node_names
         for name in event.node_names:
-            if name not in node_names:
-                yield KeyConflict((k, event.node_key), f"there is no node {name}; nodes are {', '.join(node_names)}")
-            elif isinstance(event, WorkerSlowdown | WorkerPause) and not name.startswith("worker-"):
+            if name not in known_names:
+                yield KeyConflict((k, event.node_key), f"there is no node {name}; nodes are {', '.join(known_names)}")
+            elif event.applied_by == "worker" and not name.startswith("worker-"):
                 yield KeyConflict(
                     (k, event.node_key), f"{name} is not a worker; a {event.kind} applies to workers only"
                 )

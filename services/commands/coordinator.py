@@ -55,7 +55,7 @@ class CommandCoordinator:
 
     @cached_property
     def step_events(self) -> StepEventStarts:
-        """Start times of the link events that wait for a training step."""
+        """Start times of link events and faults of nodes that wait for a training step."""
         return StepEventStarts(self.plan.events, self.clock, self.log)
 
     async def join(self, node_name: str, plan_sha256: str) -> float:

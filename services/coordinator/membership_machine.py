@@ -60,7 +60,7 @@ class MembershipStateMachine:
     _last_heartbeat_s: dict[str, float] = field(default_factory=dict)  # of the nodes that are watched
     _evicted: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)  # nodes that have finished their work
-    _waiting: set[str] = field(default_factory=set)  # workers that have joined again, and are not members yet
+    _waiting: set[str] = field(default_factory=set)  # nodes that have joined again, and are not members yet
     _reports: dict[str, RecoveryReport] = field(default_factory=dict)  # of the current epoch, while it is undecided
     _is_decided: bool = field(init=False)
 
@@ -101,7 +101,8 @@ class MembershipStateMachine:
             self._evicted.add(name)
             self._waiting.discard(name)
         actions: list[MembershipAction] = [NodeLostAction(name, silent_s) for name, silent_s in lost.items()]
-        if lost_servers := [name for name in lost if name in self.server_names]:
+        lost_servers = [name for name in lost if name in self.server_names]
+        if lost_servers and self.settings.on_failure != "restore":
             return [*actions, FailRunAction(f"server {lost_servers[0]} is lost, and its shard with it")]
         return [*actions, *self._change_members(lost, f"{' and '.join(lost)} lost")]
 
@@ -111,14 +112,14 @@ class MembershipStateMachine:
         self._left.add(node_name)
 
     def handle_rejoin(self, node_name: str, now_s: float) -> list[MembershipAction]:
-        """Record that a lost worker has been started again, and wants to join the training.
+        """Record that a lost node has been started again, and wants to join the training.
 
         Raises:
             EvictedError: the policy does not let lost workers join again.
-            ProtocolError: the node is no worker of the run, or is not lost.
+            ProtocolError: the node does not belong to the run.
         """
-        if node_name not in self.worker_names:
-            raise ProtocolError(f"{node_name} can't join again: it is not a worker of this run")
+        if node_name not in (*self.worker_names, *self.server_names):
+            raise ProtocolError(f"{node_name} can't join again: it is not a node of this run")
         if not self.settings.restarts_workers:
             raise EvictedError(f"{node_name} can't join again under on_failure: {self.settings.on_failure}")
         if self._left.intersection(self.worker_names):
@@ -155,22 +156,17 @@ class MembershipStateMachine:
         lost = set(lost)
         if self.settings.on_failure == "abort":
             return [FailRunAction(cause)]
-        if self.settings.on_failure == "restore" and not self._have_all_workers:
+        if self.settings.on_failure == "restore" and self._evicted:
             return []  # training waits for the restarted worker
         kept = set(self.membership.workers) - lost - self._evicted
         members = [name for name in self.worker_names if name in self._waiting | kept]
         has_state = [name for name in members if name not in self._waiting]
         if not has_state and self.settings.on_failure != "restore":
             return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]
-        joined = tuple(name for name in members if name in self._waiting)
+        joined = tuple(name for name in (*self.worker_names, *self.server_names) if name in self._waiting)
         self.membership = Membership(self.membership.epoch + 1, tuple(members), joined)
         self._reports, self._is_decided = {}, not self.needs_common_step
         return [BeginMembershipEpochAction(self.membership, cause)]
-
-    @property
-    def _have_all_workers(self) -> bool:
-        """Whether every worker of the plan is a member that is not lost, or waits to join."""
-        return not self._evicted.intersection(self.worker_names)
 
     def _decide_if_all_reported(self) -> list[MembershipAction]:
         """Return the decision once all nodes of the epoch have reported.

@@ -83,12 +83,16 @@ class CoordinatorRuntime:
             return self._run_start_s
         self.log.log_event("membership", {"node": node_name, "event": "joined"})
         await self._run_machine_actions(actions)
+        return await self.await_run_start()
+
+    async def await_run_start(self) -> float:
+        """Wait until the run starts, and return its start time in virtual seconds."""
         await self._run_started.wait()
         return self._run_start_s
 
     @cached_property
     def step_events(self) -> StepEventStarts:
-        """Start times of the link events that wait for a training step."""
+        """Start times of link events and faults of nodes that wait for a training step."""
         return StepEventStarts(self.plan.events, self.clock, self.log)
 
     @cached_property

@@ -21,7 +21,7 @@ class RunEventCoordinator(Protocol):
 
     @property
     def step_events(self) -> StepEventStarts:
-        """Start times of the link events that wait for a training step."""
+        """Start times of link events and faults of nodes that wait for a training step."""
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
         """Register a ready node, wait for the start, and return its time in virtual seconds."""
@@ -48,7 +48,7 @@ class RunEventService:
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
         await check_caller_certificate(request.node_name, context)
-        self._events_coordinator.step_events.report_step_start(request.step)
+        self._events_coordinator.step_events.report_step_start(request.node_name, request.step)
         return wire.StepAck()
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802

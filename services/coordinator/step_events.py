@@ -1,4 +1,4 @@
-"""Start of the link events that wait for a training step."""
+"""Start of the events that wait for a training step, and that no worker applies itself."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ from services.runtime.run_log import RunLog
 
 @dataclass
 class StepEventStarts:
-    """Start times of the scenario's link events that are declared for a training step.
+    """Start times of link events and faults of nodes that are declared for a training step.
 
-    The first worker that begins the step starts the event.
+    The first worker that begins the step starts a link event. A fault of some workers starts when the first of these
+    does.
     """
 
     events: Sequence[PlannedEvent]
@@ -21,19 +22,19 @@ class StepEventStarts:
     log: RunLog
     _start_futures: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number of the event
 
-    def report_step_start(self, step: int) -> None:
-        """Record that a worker begins a step, and start the link events that are due.
+    def report_step_start(self, worker_name: str, step: int) -> None:
+        """Record that a worker begins a step, and start the events that are due.
 
-        Link events of the scenario are due if they are declared for this step or an earlier one.
+        Events of the scenario are due if they are declared for this step or an earlier one.
         """
         for event in self.events:
             start = self._start_future(event.number)
-            if event.is_link_event and event.step is not None and event.step <= step and not start.done():
+            if event.is_due_at_step_of(worker_name, step) and not start.done():
                 start.set_result(self.clock.now())
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
     async def await_start(self, event_number: int) -> float:
-        """Wait until a link event begins that the scenario declares for a training step.
+        """Wait until an event begins that the scenario declares for a training step.
 
         Return its start time in virtual seconds.
         """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.runtime.runner_pipe import exit_at_hang_up, exit_when_runner_ends
-from services.schema.errors import UserError, first_error_in_group
+from services.schema.errors import DeclaredNodeLoss, UserError, first_error_in_group
 
 # Other imports take a second, or several when many nodes start at once. They begin when the process can already end
 # with the runner.
@@ -92,7 +92,8 @@ def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
             simulate_trial_to_folder(plan, folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
             cause = first_error_in_group(error)
-            replies.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
+            error_type = "" if isinstance(cause, DeclaredNodeLoss) else f"{type(cause).__name__}: "
+            replies.write(f"{error_type}{cause}".replace("\n", " ") + "\n")
         else:
             replies.write("done\n")
         replies.flush()

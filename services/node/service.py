@@ -17,6 +17,7 @@ from services.commands.node import CommandNodeServices, make_command_coordinator
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.service import CoordinatorService
 from services.node.coordinator_assembly import make_coordinator
+from services.node.exit_codes import EXIT_EVICTED, EXIT_FAILED
 from services.node.node_services import NodeServices
 from services.node.training_node import run_parameter_server, run_worker
 from services.plan import COORDINATOR, CommandPlan, NodePlan, Plan, TrainingPlan
@@ -26,7 +27,7 @@ from services.runtime.core_share import measure_cpu_core_share
 from services.runtime.host_facts import find_network_interface, read_bytes_sent
 from services.runtime.identity import NodeIdentity
 from services.runtime.run_log import RunLog
-from services.schema.errors import DeadlineExceeded, EnsayoError
+from services.schema.errors import DeadlineExceeded, EnsayoError, EvictedError
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, open_channel
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
@@ -37,7 +38,6 @@ HEALTH_TIMEOUT_S = 2.0
 STOP_GRACE_S = 2.0  # wall seconds in which the last replies can reach their nodes
 # Containers exit one after another: Docker 20.10 hung when 32 containers left a network at the same moment.
 EXIT_INTERVAL_S = 0.04
-EXIT_FAILED = 4
 
 
 class NodeFiles(NamedTuple):
@@ -78,6 +78,8 @@ def run_node(
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
         sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
+    if any(isinstance(failure, EvictedError) for failure in failures):
+        return EXIT_EVICTED
     return EXIT_FAILED if failures else 0
 
 

@@ -4,14 +4,16 @@ The nodes communicate over a virtual network.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.coordinator_assembly import make_coordinator
 from services.node.node_services import NodeServices
+from services.node.simulated_nodes import SimulatedNodes
 from services.node.training_node import run_parameter_server, run_worker
 from services.plan import COORDINATOR, NodePlan, TrainingPlan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
@@ -27,6 +29,8 @@ from services.runtime.membership import CheckpointReport, Membership, Membership
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
+Reply = TypeVar("Reply")
+
 NODE_RUNNERS: dict[str, Callable[[TrainingPlan, NodePlan, NodeServices], Coroutine[None, None, None]]] = {
     "worker": run_worker,
     "ps_shard": run_parameter_server,
@@ -39,39 +43,56 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
 
     runtime: CoordinatorRuntime
     node_name: str
+    wait_until_running: Callable[[str], Awaitable[None]]  # returns when a node, given by its name, is not frozen
 
     async def join(self) -> float:
-        return await self.runtime.join(self.node_name, self.runtime.plan.sha256)
+        return await self._call(self.runtime.join(self.node_name, self.runtime.plan.sha256))
 
     async def report_step_start(self, step: int) -> None:
-        self.runtime.step_events.report_step_start(step)
+        self.runtime.step_events.report_step_start(self.node_name, step)
 
     async def await_link_event_start(self, event_number: int) -> float:
         return await self.runtime.step_events.await_start(event_number)
 
     async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
-        return await self.runtime.report_evaluation_point(point_report)
+        return await self._call(self.runtime.report_evaluation_point(point_report))
 
     async def await_strategy_switch_start(self) -> bool:
-        return await self.runtime.await_strategy_switch_start()
+        return await self._call(self.runtime.await_strategy_switch_start())
 
     async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
-        return await self.runtime.report_strategy_switch(node_report)
+        return await self._call(self.runtime.report_strategy_switch(node_report))
 
     async def await_run_stop(self) -> str:
-        return await self.runtime.await_run_stop()
+        return await self._call(self.runtime.await_run_stop())
 
     async def leave(self, final_report: FinalNodeReport) -> None:
-        await self.runtime.leave(self.node_name, final_report)
+        await self._call(self.runtime.leave(self.node_name, final_report))
+
+    async def _call(self, reply: Coroutine[None, None, Reply]) -> Reply:
+        """Call the coordinator, and return its reply when both the coordinator and this node are not frozen."""
+        try:
+            await self.wait_until_running(self.node_name)
+            await self.wait_until_running(COORDINATOR)
+        except asyncio.CancelledError:
+            reply.close()
+            raise
+        value = await reply
+        await self.wait_until_running(COORDINATOR)
+        await self.wait_until_running(self.node_name)
+        return value
 
     async def send_heartbeat(self) -> None:
+        await self._call(self._record_heartbeat())
+
+    async def _record_heartbeat(self) -> None:
         self.runtime.membership.handle_heartbeat(self.node_name)
 
     async def await_membership(self, known_epoch: int) -> Membership:
-        return await self.runtime.membership.await_membership(known_epoch)
+        return await self._call(self.runtime.membership.await_membership(known_epoch))
 
     async def report_recovery_steps(self, report: RecoveryReport) -> RecoveryDecision:
-        return await self.runtime.membership.report_recovery_steps(report)
+        return await self._call(self.runtime.membership.report_recovery_steps(report))
 
     async def report_checkpoint(self, report: CheckpointReport) -> None:
         self.runtime.checkpoints.handle_report(report)
@@ -110,15 +131,13 @@ async def _run_trial(
     clock = VirtualClock()
     runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)), trial_folder)
     fabric = _make_virtual_network(plan)
-    async with asyncio.TaskGroup() as group:
-        for node in plan.nodes:
-            if node.name != COORDINATOR:
-                interfaces = _make_node_services(node.name, fabric, runtime, clock, make_log_writer(node.name))
-                group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
-        if plan.recovery.is_active:
-            group.create_task(runtime.membership.watch_heartbeats(runtime.run_finished))
-        await runtime.open_start_gate()
-    await runtime.run_finished.wait()
+
+    def run_node(node_name: str) -> Coroutine[None, None, None]:
+        node = plan.node_plan(node_name)
+        interfaces = _make_node_services(node_name, fabric, runtime, clock, make_log_writer(node_name))
+        return NODE_RUNNERS[node.role](plan, node, interfaces)
+
+    await SimulatedNodes(plan, runtime, fabric, run_node).run_nodes()
 
 
 def _make_virtual_network(plan: TrainingPlan) -> VirtualFabric:
@@ -142,7 +161,7 @@ def _make_node_services(
     clock: Clock,
     write_log: Callable[[str], object],
 ) -> NodeServices:
-    client = InProcessCoordinatorClient(coordinator, node_name)
+    client = InProcessCoordinatorClient(coordinator, node_name, fabric.wait_until_running)
     return NodeServices(
         transport=fabric.make_transport(node_name),
         control=client,

@@ -96,7 +96,7 @@ def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Member
     """
     group_plan, before = regroup_plan(plan, membership.workers), worker.algorithm_context
     strategy = plan.strategy.training_phases().first
-    lost = [name for name in before.workers if name not in membership.continuing_workers]
+    lost = {*before.workers, *membership.joined} - set(membership.continuing_workers)
     context = replace(
         before,
         rank=membership.workers.index(worker.node.name),

@@ -10,8 +10,6 @@ from services.schema.component import FrozenRecord
 
 NodeRole: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
 
-COORDINATOR = "coordinator"  # name of the coordinator's node
-
 
 class NodePlan(FrozenRecord):
     """Plan of one node of a trial: all decisions that are made before the trial starts."""

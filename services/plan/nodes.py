@@ -9,9 +9,10 @@ from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
 from services.cluster.network import AccessLink, Network, build_network
+from services.cluster.node_faults import COORDINATOR
 from services.collectives import NetworkAndModelSizes
 from services.compressors import ArrayShape
-from services.plan.node_plan import COORDINATOR, NodePlan
+from services.plan.node_plan import NodePlan
 from services.runtime.device import GpuMemoryShare
 from services.scenario.run_settings import EngineName
 from services.scenario.scenario import Scenario

@@ -101,7 +101,7 @@ class RunEventClient(ABC):
 
     @abstractmethod
     async def report_step_start(self, step: int) -> None:
-        """Report that a worker begins a step for which the scenario declares a link event.
+        """Report that a worker begins a step for which the scenario declares a link event or a fault of nodes.
 
         The report is also sent if the worker has skipped the step.
         """

@@ -14,7 +14,7 @@ class Membership:
 
     epoch: int
     workers: tuple[str, ...]  # node names; the rank of a worker is its position
-    joined: tuple[str, ...] = ()  # workers that were not members of the epoch before, and have no state yet
+    joined: tuple[str, ...] = ()  # workers and servers that have been started again since the epoch before
 
     @property
     def continuing_workers(self) -> tuple[str, ...]:

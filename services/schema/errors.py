@@ -52,6 +52,13 @@ class EvictedError(NetworkError):
     """Error because the coordinator has considered this node lost, and training goes on without it."""
 
 
+class DeclaredNodeLoss(EnsayoError):
+    """End of a trial because of a fault of nodes that the scenario declares.
+
+    The message names the node and the event.
+    """
+
+
 class ProtocolError(EnsayoError):
     """Error because a message arrived that the protocol does not allow at this time.
 

@@ -59,6 +59,8 @@ class Mailbox:
         self._oldest_step = 0  # messages of earlier steps are dropped
         self._pending: dict[_PendingReceive, None] = {}  # oldest first
         self._is_timer_set = False
+        self._held_back: list[tuple[str, Message | NetworkError]] | None = None  # by sender, while the node is frozen
+        self._is_expiry_due = False  # after the freeze
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Wait for messages for so many virtual seconds from now on; errors state the remedy."""
@@ -69,6 +71,9 @@ class Mailbox:
 
         Drop a duplicate.
         """
+        if self._held_back is not None:
+            self._held_back.append((source, message))
+            return
         if not self._register_tag_if_new(source, message.tag):
             return
         pending = self._pending_by_tag.get((source, message.tag))
@@ -95,6 +100,9 @@ class Mailbox:
 
         Pending and later receive calls get the error.
         """
+        if self._held_back is not None:
+            self._held_back.append((source, error))
+            return
         self._failed_sources[source] = error
         for pending in [pending for pending in self._pending if pending.source == source]:
             self._complete_receive(pending, error)
@@ -108,6 +116,30 @@ class Mailbox:
             self._failed_sources.pop(source, None)
         self._oldest_step = oldest_step
         self._unclaimed = {key: message for key, message in self._unclaimed.items() if key[1].step >= oldest_step}
+
+    def forget_source(self, source: str) -> None:
+        """Forget the failure and the messages of `source`, whose process has been started again."""
+        self._failed_sources.pop(source, None)
+        self._seen_tags.pop(source, None)
+        for stream in [stream for stream in self._newest_step if stream[0] == source]:
+            del self._newest_step[stream]
+
+    def freeze(self) -> None:
+        """Hold back all messages and errors until `thaw`, as if the node's process were stopped."""
+        if self._held_back is None:
+            self._held_back = []
+
+    def thaw(self) -> None:
+        """Pass on what was held back since `freeze`, in the order of arrival, before timeouts are checked."""
+        held_back, self._held_back = self._held_back or [], None
+        for source, outcome in held_back:
+            if isinstance(outcome, Message):
+                self.deliver(source, outcome)
+            else:
+                self.mark_source_failed(source, outcome)
+        if self._is_expiry_due:
+            self._is_expiry_due = False
+            self._expire_overdue_receives()
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
         """Return the buffer of a receive call, so that a message's payload is received in place.
@@ -194,6 +226,9 @@ class Mailbox:
         Then set the timer for the next deadline.
         """
         loop = asyncio.get_running_loop()
+        if self._held_back is not None:
+            self._is_expiry_due = True
+            return
         self._is_timer_set = False
         for pending in list(self._pending):
             if pending.deadline_s > loop.time():

@@ -17,6 +17,7 @@ from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
 from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
+from services.schema.errors import PeerUnreachable
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 
@@ -55,12 +56,51 @@ class VirtualFabric:
         }
         self.max_piece_bytes = max_piece_bytes
         self.payload_scale = payload_scale
+        self._timeout_s = timeout_s
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
+        self._frozen_nodes: dict[str, asyncio.Event] = {}  # node -> set when the node continues
+        self._lost_nodes: set[str] = set()
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
     def make_transport(self, node_name: str) -> "VirtualTransport":
         """Return a transport that sends and receives as the node `node_name`."""
         return VirtualTransport(self, node_name)
+
+    def freeze_node(self, node_name: str) -> None:
+        """Let a node neither send nor receive until `thaw_node`; messages to it wait."""
+        self._frozen_nodes.setdefault(node_name, asyncio.Event())
+        self.mailboxes[node_name].freeze()
+
+    def thaw_node(self, node_name: str) -> None:
+        """Let a frozen node continue."""
+        if (continued := self._frozen_nodes.pop(node_name, None)) is not None:
+            continued.set()
+            self.mailboxes[node_name].thaw()
+
+    async def wait_until_running(self, node_name: str) -> None:
+        """Wait until a node is not frozen; return at once, without a switch of tasks, if it is not."""
+        while (continued := self._frozen_nodes.get(node_name)) is not None:
+            await continued.wait()
+
+    def lose_node(self, node_name: str) -> None:
+        """Break the connections of a node, as the end of its process would: its peers get an error."""
+        self.thaw_node(node_name)
+        self._lost_nodes.add(node_name)
+        for name, mailbox in self.mailboxes.items():
+            if name != node_name:
+                mailbox.mark_source_failed(node_name, PeerUnreachable(f"{node_name} broke off its stream"))
+
+    def recover_node(self, node_name: str) -> None:
+        """Let a lost node send and receive again, without the messages from before its loss."""
+        self._lost_nodes.discard(node_name)
+        self.mailboxes[node_name] = Mailbox(self._timeout_s)
+        for mailbox in self.mailboxes.values():
+            mailbox.forget_source(node_name)
+
+    def raise_if_lost(self, node_name: str) -> None:
+        """Raise PeerUnreachable if a node is lost, so that no connection to it can be opened."""
+        if node_name in self._lost_nodes:
+            raise PeerUnreachable(f"{node_name} refused the connection")
 
     def start_delivery(self, source: str, target: str, message: Message, size_bytes: int) -> None:
         """Start to deliver a message that has entered the sender's link.
@@ -98,6 +138,8 @@ class VirtualTransport(Transport):
         self._fabric.mailboxes[self._node_name].forget_sources(names, oldest_step)
 
     async def send(self, target: str, message: Message) -> None:
+        await self._fabric.wait_until_running(self._node_name)
+        self._fabric.raise_if_lost(target)
         size_bytes = self.size_on_wire(message)
         self.traffic.add_message(target, size_bytes, framing_bytes=0)
         message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards

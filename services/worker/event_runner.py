@@ -1,4 +1,4 @@
-"""Scenario events in one node: slowdowns, pauses and changes of links.
+"""Scenario events in one node: slowdowns, pauses, stops of the worker and changes of links.
 
 The node applies them in time and logs their lateness.
 
@@ -7,15 +7,15 @@ The node applies them in time and logs their lateness.
 - Where the transport shapes links, every node applies the link events to its own view of the network. The nodes whose
   links change log them.
 - Where the kernel shapes links, nodes do not apply link events.
+- The engine applies faults of nodes. A worker that the engine stops for a while computes for so much longer.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from math import inf
 
-from services.cluster.events import PlannedEvent, WorkerSlowdown
+from services.cluster.events import PlannedEvent
 from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
@@ -64,19 +64,19 @@ class ScenarioEventRunner:
     async def begin_events_of_step(self, step: int) -> None:
         """Begin the scenario's events that are declared for the step `step`.
 
-        Events are slowdowns, pauses and link changes. Events of skipped steps begin as well: after a switch all workers
-        continue after the step of the fastest worker.
+        Events are slowdowns, pauses, link changes and faults of nodes. Events of skipped steps begin as well: after a
+        switch all workers continue after the step of the fastest worker.
         """
         last_step, self._current_step = self._current_step, step
         due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
         for event in due_events:
             if self._affects_this_worker(event):
                 self._start_event_task(self._slow_or_pause_worker(event, self.clock.now()))
-        if any(event.is_link_event for event in due_events):
+        if any(event.is_due_at_step_of(self.node.name, step) for event in due_events):
             await self.control.report_step_start(step)
 
     def _affects_this_worker(self, event: PlannedEvent) -> bool:
-        return not event.is_link_event and self.node.name in event.change.node_names
+        return event.change.compute_time_factor is not None and self.node.name in event.change.node_names
 
     def _start_event_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -87,8 +87,8 @@ class ScenarioEventRunner:
 
         Return the coroutine that logs the begin and end of the event.
         """
-        factor = slowdown_or_pause.change.factor if isinstance(slowdown_or_pause.change, WorkerSlowdown) else inf
-        self.slowdowns.add_slowdown(start_s, slowdown_or_pause.change.lasts, factor)
+        change = slowdown_or_pause.change
+        self.slowdowns.add_slowdown(start_s, change.lasts, change.compute_time_factor or 1.0)
         return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)
 
     async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
@@ -118,7 +118,7 @@ class ScenarioEventRunner:
 
     def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_time_s: float, applied_by: str) -> None:
         """Log when a scenario event that affects this node begins or ends."""
-        if self.node.name not in event.change.node_names:
+        if self.node.name not in event.change.node_names or event.is_node_fault:  # of which the engine keeps a record
             return
         value = {
             "number": event.number,

@@ -13,17 +13,27 @@ from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun, run_scenario
 from compose.runs.run_folder import ScenarioFile
-from compose.runs.trials.log_tail import LogTail
-from compose.runs.trials.node_runner import TrialNodeRunner
+from compose.runs.trials.node_runner import NodeProcessControl, TrialNodeRunner
 from compose.runs.trials.supervisor import TrialSupervisor
 from compose.runs.trials.trial_attempts import HostDisturbanceFinder, find_no_disturbance
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, DummyAddresses
+from services.cluster.node_faults import NodeAction
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.run_settings import EngineName
 from services.scenario.scenario import Scenario
+
+
+class UnusedProcessControl(NodeProcessControl):
+    """Control of nodes that no fault concerns."""
+
+    def apply_action(self, action: NodeAction, node_name: str) -> None:
+        raise NotImplementedError
+
+    def describe_mechanism(self, action: NodeAction) -> str:
+        raise NotImplementedError
 
 
 @dataclass
@@ -60,6 +70,9 @@ class ScriptedNodes(TrialNodeRunner):
 
     def last_stderr_line(self, node_name: str) -> str:
         return ""
+
+    def process_control(self) -> NodeProcessControl:
+        return UnusedProcessControl()
 
     def stop(self) -> tuple[str, ...]:
         self._raise_error_of("stop")
@@ -99,7 +112,7 @@ class ScriptedEngine(TrialEngine):
         return TrialSupervisor(
             plan,
             ScriptedNodes(plan, trial_folder, errors),
-            LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"),
+            trial_folder,
             observer,
         ).run_trial()
 

@@ -91,10 +91,11 @@ def _serving_node_names(trial: TrialLogTables) -> set[str]:
 def _was_planned_event_due(trial: TrialLogTables, event: PlannedEvent, training_end_s: float) -> bool:
     """Return whether a planned event should have begun before the end of training on its nodes.
 
-    An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes
-    when the first worker reaches the step.
+    An event at a step begins when a worker that it concerns reaches the step. An event of links, and a fault that
+    concerns no worker, begins for all nodes when the first worker reaches the step.
     """
     if event.time_s is not None:
         return event.time_s < training_end_s
-    steps = trial.steps if event.is_link_event else trial.steps[trial.steps["node"].isin(event.change.node_names)]
+    triggering_names = [name for name in trial.steps["node"].unique() if event.change.is_triggered_by_step_of(name)]
+    steps = trial.steps[trial.steps["node"].isin(triggering_names)]
     return event.step is not None and bool((steps["step"] > event.step).any())

@@ -22,10 +22,11 @@ from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.engines.containers.link_enforcement import LinkShaper
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.engines.containers.link_probes import probe_links
+from compose.engines.containers.process_control import ContainerProcessControl
 from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.host_program import run_host_program
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
-from compose.runs.trials.node_runner import TrialFailed, TrialNodeRunner
+from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed, TrialNodeRunner
 from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
@@ -76,6 +77,7 @@ class NodeContainers(TrialNodeRunner):
         self._container_ids: dict[str, Future[str]] = {name: Future() for name in names}  # known once they run
         self._exit_codes: dict[str, int] = {}
         self._shaping_futures: dict[str, Future[LinkShapingRecord]] = {}
+        self._process_control = ContainerProcessControl(self._running_container, self._exit_codes)
         self._engine_events: Any = None
         self._has_lost_events = False  # whether Docker's event stream ended before the trial
         self._is_stopping = False
@@ -149,6 +151,10 @@ class NodeContainers(TrialNodeRunner):
             if self._container_ids[node_name].done()
         }
         return {node_name: counters for node_name, counters in throttling.items() if counters is not None}
+
+    def process_control(self) -> NodeProcessControl:
+        """Return the interface by which declared faults are applied to the containers."""
+        return self._process_control
 
     def stop(self) -> tuple[str, ...]:
         """Remove all containers and networks of the trial, and save the nodes' logs.

@@ -24,7 +24,6 @@ from compose.host.host_facts import container_user
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
 from compose.runs.secrets_folder import open_secrets_folder
-from compose.runs.trials.log_tail import LogTail
 from compose.runs.trials.supervisor import TrialSupervisor
 from compose.shaping.mechanisms import (
     FEATURE_TEST_COMMANDS,
@@ -34,7 +33,7 @@ from compose.shaping.mechanisms import (
     needs_kernel_shaping,
 )
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
-from services.plan import COORDINATOR, CommandPlan, Plan
+from services.plan import CommandPlan, Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.run_settings import EngineName
 from services.schema.component import FrozenRecord
@@ -158,7 +157,7 @@ class DockerEngine(TrialEngine):
                 host = read_host_properties(client, self.images, secrets_folder)
             set_secrets_owner(secrets_folder, host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
-            return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
+            return TrialSupervisor(plan, nodes, trial_folder, observer).run_trial()
 
     def _build_image_of_command(self, plan: Plan) -> None:
         """Build the node image on the image of the user that a command runs in, unless it exists."""

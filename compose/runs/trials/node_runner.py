@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+from services.cluster.node_faults import NodeAction
 from services.plan.trial_outcome import CpuThrottleCounts, LinkShapingRecord
 from services.schema.errors import EnsayoError
 
@@ -18,6 +19,21 @@ class LinkProbeFailed(TrialFailed):
 
     The usual cause is a busy host.
     """
+
+
+class NodeProcessControl(ABC):
+    """Interface by which declared faults are applied to the processes of nodes."""
+
+    @abstractmethod
+    def apply_action(self, action: NodeAction, node_name: str) -> None:
+        """Kill a node's processes, freeze or thaw them, or start the node again.
+
+        After `kill`, the processes have ended; `start` returns before the node has joined.
+        """
+
+    @abstractmethod
+    def describe_mechanism(self, action: NodeAction) -> str:
+        """Return the name of the mechanism that applies an action, such as SIGKILL."""
 
 
 class TrialNodeRunner(ABC):
@@ -75,6 +91,10 @@ class TrialNodeRunner(ABC):
         They count how often the kernel has throttled the node since the start of the node.
         """
         return {}
+
+    @abstractmethod
+    def process_control(self) -> NodeProcessControl:
+        """Return the interface by which declared faults are applied to the nodes."""
 
     @abstractmethod
     def stop(self) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from compose.engines.base import TrialEventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_faults import NodeFaultInjector
 from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics, LinkShapingRecord, TrialOutcome
@@ -32,7 +34,7 @@ class TrialSupervisor:
 
     plan: Plan
     nodes: TrialNodeRunner
-    coordinator_log: LogTail
+    trial_folder: Path
     watcher: TrialEventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
     shaping: dict[str, LinkShapingRecord] = field(default_factory=dict)
@@ -41,6 +43,10 @@ class TrialSupervisor:
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
     _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self._coordinator_log = LogTail(self.trial_folder / "logs" / f"{COORDINATOR}.log")
+        self._faults = NodeFaultInjector(self.plan, self.nodes.process_control(), self.trial_folder / "events.jsonl")
 
     def run_trial(self) -> TrialOutcome:
         """Run the whole trial and return its status.
@@ -142,14 +148,19 @@ class TrialSupervisor:
             exit_codes = (
                 self.nodes.exit_codes()
             )  # before the log, which then shows whether the nodes were allowed to end
-            for event in self.coordinator_log.read_new_events():
+            for event in self._coordinator_log.read_new_events():
                 self._process_log_event(event)
             self._check_node_exit_codes(exit_codes)
             if is_done():
                 return
+            if not self._is_over:
+                self._faults.apply_due_faults(exit_codes.keys() | self._left)
             if time.monotonic() > deadline:
-                raise TrialFailed(f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster)")
-            time.sleep(POLL_INTERVAL_S)
+                away = self._faults.explain_active_faults()
+                raise TrialFailed(
+                    f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster){away}"
+                )
+            time.sleep(self._faults.seconds_until_next_look(POLL_INTERVAL_S))
 
     def _process_log_event(self, log_event: dict[str, Any]) -> None:
         """Pass an event of the coordinator's log to the trial's observer.
@@ -160,6 +171,7 @@ class TrialSupervisor:
             node_names = self._joined if log_event["value"]["event"] == "joined" else self._left
             node_names.add(log_event["value"]["node"])
         self._is_over |= log_event["key"] == "run_stop"
+        self._faults.handle_log_event(log_event)
         self.watcher.coordinator_event_logged(self.plan, log_event)
 
     def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
@@ -167,10 +179,14 @@ class TrialSupervisor:
 
         Killed nodes are checked first: nodes that report an error may only have lost their connection to a killed node.
         """
-        for node_name, exit_code in sorted(exit_codes.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
+        unexpected = {name: code for name, code in exit_codes.items() if name not in self._faults.lost_nodes}
+        for node_name, exit_code in sorted(unexpected.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
+            if not self._is_over and self._faults.handle_unexpected_end(node_name, exit_code):
+                continue
             if exit_code:
                 last_line = self.nodes.last_stderr_line(node_name) or "no message"
-                raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}")
+                away = self._faults.explain_active_faults()
+                raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}{away}")
             if not self._is_over and node_name not in self._left:
                 raise TrialFailed(f"{node_name} exited before the end of the run")
 

@@ -7,7 +7,7 @@ import grpc
 
 from services.cluster.addresses import Address
 from services.runtime.identity import NodeIdentity
-from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
+from services.schema.errors import AuthenticationError, DeadlineExceeded, EvictedError, NetworkError, PeerUnreachable
 
 MIB = 1 << 20
 # Measured on loopback: the size limits must be lifted; large frames and write buffers give some 15 % more throughput.
@@ -23,6 +23,7 @@ GRPC_OPTIONS = (
 )
 _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.NOT_FOUND: EvictedError,
     grpc.StatusCode.UNAVAILABLE: PeerUnreachable,
     grpc.StatusCode.CANCELLED: PeerUnreachable,
     grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.cluster.declared_event import EventTrigger
 from services.cluster.events import (
-    EventTrigger,
     LinkChange,
     NetworkPartition,
     WorkerPause,

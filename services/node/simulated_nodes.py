@@ -1,0 +1,148 @@
+"""Nodes of a trial in virtual time, and their faults: tasks of nodes are cancelled, held up and started again."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from services.cluster.events import PlannedEvent
+from services.cluster.node_faults import COORDINATOR, NodeAction
+from services.coordinator.runtime import CoordinatorRuntime
+from services.plan import TrainingPlan
+from services.plan.lost_nodes import (
+    explain_active_faults,
+    explain_declared_loss,
+    restart_delay_s,
+    tolerates_lost_node,
+)
+from services.schema.errors import DeclaredNodeLoss, NetworkError, first_error_in_group
+from services.transport.virtual import VirtualFabric
+
+MECHANISM = "simulation"
+
+
+@dataclass
+class SimulatedNodes:
+    """Nodes of a trial in virtual time, with the faults that the scenario declares.
+
+    Peers of a killed node get the errors that broken connections cause.
+    """
+
+    plan: TrainingPlan
+    runtime: CoordinatorRuntime
+    fabric: VirtualFabric
+    run_node: Callable[[str], Coroutine[None, None, None]]  # runs a node, given by its name, from start to end
+    _node_tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by node, without the coordinator
+    _active: dict[int, tuple[PlannedEvent, list[str]]] = field(default_factory=dict)  # faults that have not ended
+
+    async def run_nodes(self) -> None:
+        """Run all nodes to the end of the trial, and apply the faults at their times.
+
+        Raises:
+            ExceptionGroup: of DeclaredNodeLoss, if the trial can't go on without a lost node; of NetworkError and other
+                errors of nodes.
+        """
+        with self._explain_errors():
+            async with asyncio.TaskGroup() as fault_group:
+                async with asyncio.TaskGroup() as self._node_group:
+                    for node in self.plan.nodes:
+                        if node.name != COORDINATOR:
+                            self._start_node(node.name)
+                    faults = fault_group.create_task(self._run_faults())
+                    if self.plan.recovery.is_active:
+                        membership = self.runtime.membership
+                        fault_group.create_task(membership.watch_heartbeats(self.runtime.run_finished))
+                    await self.runtime.open_start_gate()
+                await self.runtime.run_finished.wait()
+                faults.cancel()
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Raise only the loss that ended the trial, or name the stopped nodes beside the network error of a peer.
+
+        Raises:
+            ExceptionGroup: of the errors of the `with` block.
+            DeclaredNodeLoss: instead of a network error, if nodes are stopped or away.
+        """
+        try:
+            yield
+        except ExceptionGroup as errors:
+            if losses := errors.subgroup(DeclaredNodeLoss):  # its peers have lost their connections
+                raise losses from None
+            cause, away = first_error_in_group(errors), explain_active_faults(self._active.values())
+            if not away or not isinstance(cause, NetworkError):
+                raise
+            raise DeclaredNodeLoss(f"{type(cause).__name__}: {cause}{away}") from errors
+
+    def _start_node(self, node_name: str) -> None:
+        self._node_tasks[node_name] = self._node_group.create_task(self.run_node(node_name))
+
+    async def _run_faults(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for event in self.plan.events:
+                if event.is_node_fault:
+                    group.create_task(self._run_fault(event))
+
+    async def _run_fault(self, event: PlannedEvent) -> None:
+        training_start_s = await self.runtime.await_run_start()
+        if event.time_s is None:
+            start_s = await self.runtime.step_events.await_start(event.number)
+        else:
+            start_s = training_start_s + event.time_s
+        fault = event.node_fault
+        await self.runtime.clock.sleep_until(start_s)
+        node_names = [name for name in fault.of if not self._has_ended(name)]
+        await self._apply_action(fault.begin_action, node_names)
+        self._active[event.number] = (event, node_names)
+        self._log_event_time(event, "begin", start_s - training_start_s, node_names)
+        if fault.ends_nodes:
+            self._check_losses(event, node_names)
+        delay_s = restart_delay_s(self.plan, event)
+        if delay_s is not None and node_names:
+            await self.runtime.clock.sleep_until(start_s + delay_s)
+            await self._apply_action(fault.end_action or "start", node_names)
+            del self._active[event.number]
+            self._log_event_time(event, "end", start_s + delay_s - training_start_s, node_names)
+
+    def _has_ended(self, node_name: str) -> bool:
+        task = self._node_tasks.get(node_name)  # the coordinator has none, and is the last to end
+        return task is not None and task.done()
+
+    def _check_losses(self, event: PlannedEvent, lost_nodes: Iterable[str]) -> None:
+        for name in lost_nodes:
+            if not tolerates_lost_node(self.plan, name):
+                raise DeclaredNodeLoss(explain_declared_loss(event, name))
+
+    async def _apply_action(self, action: NodeAction, node_names: Iterable[str]) -> None:
+        for name in node_names:
+            match action:
+                case "kill":
+                    await self._kill_node(name)
+                case "freeze":
+                    self.fabric.freeze_node(name)
+                case "thaw":
+                    self.fabric.thaw_node(name)
+                case "start":
+                    self.fabric.recover_node(name)
+                    self._start_node(name)
+
+    async def _kill_node(self, node_name: str) -> None:
+        if node_name != COORDINATOR:  # without it, the trial ends anyway
+            self._node_tasks[node_name].cancel()
+            await asyncio.wait([self._node_tasks[node_name]])
+        self.fabric.lose_node(node_name)
+
+    def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_s: float, node_names: list[str]) -> None:
+        if not node_names:
+            return
+        value = {
+            "number": event.number,
+            "kind": event.change.kind,
+            "phase": begin_or_end,
+            "by": MECHANISM,
+            "planned_s": round(planned_s, 6),
+            "applied_s": round(planned_s, 6),
+            "lateness_s": 0.0,
+            "nodes": node_names,
+        }
+        self.runtime.log.log_event("event_applied", value)

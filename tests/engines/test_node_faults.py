@@ -1,0 +1,142 @@
+"""Declared faults of nodes on engines that run nodes as processes or containers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from scripted_engine import RunObserverStub
+
+from compose.engines import EngineChoice, create_engine
+from compose.engines.local import RUN_ENV_VARIABLE
+from compose.runs.run import FinishedRun, run_scenario
+from compose.runs.run_folder import ScenarioFile
+from compose.scenario_files.load import load_scenario
+
+Document = dict[str, Any]
+
+RING, SERVER = {"kind": "all_reduce"}, {"kind": "parameter_server"}
+
+
+def run_faults(
+    folder: Path, engine_name: str, events: list[Document], strategies: dict[str, Document], **keys: Any
+) -> FinishedRun:
+    """Run a small scenario with these events: two workers, steps of 50 ms, 40 steps."""
+    document = {
+        "name": "faults",
+        "workload": {
+            "dataset": {"kind": "synthetic_regression", "samples": 400, "features": 4, "outputs": 2},
+            "model": {"kind": "mlp", "hidden": [8]},
+            "optimiser": {"kind": "sgd", "rate": 0.1},
+            "batch": 8,
+            "epochs": 1,
+        },
+        "cluster": {"workers": 2, "worker": {"throughput": "80/s"}},
+        "strategies": strategies,
+        "baseline": False,
+        "events": events,
+        **keys,
+    }
+    path = folder / "faults.yaml"
+    path.write_text(yaml.safe_dump(document))
+    source = ScenarioFile(load_scenario(path, {}), path.read_text(), "")
+    choice = EngineChoice(create_engine(engine_name), "asked for")
+    return run_scenario(source, choice, folder / "runs", RunObserverStub())
+
+
+def applied_faults(run: FinishedRun) -> list[Document]:
+    """Return the records of the faults that the engine applied in the run's only trial with faults."""
+    (record,) = run.folder.glob("trials/*/events.jsonl")
+    return [json.loads(line) for line in record.read_text().splitlines()]
+
+
+def processes_of(run: FinishedRun) -> list[str]:
+    """Return the ids of the processes of this host that belong to a run."""
+    mark = f"{RUN_ENV_VARIABLE}={run.folder.name}".encode()
+    return [
+        environment.parent.name
+        for environment in Path("/proc").glob("[0-9]*/environ")
+        if mark in _read_environment(environment)
+    ]
+
+
+def _read_environment(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+@pytest.mark.parametrize("kind", [{"kind": "kill"}, {"kind": "restart", "after": "1s"}])
+def test_killed_server_ends_its_trial_only_and_is_named(tmp_path: Path, engine: str, kind: Document) -> None:
+    """The fault is no disturbance: its trial is not repeated, and the trial without servers succeeds."""
+    fault = {**kind, "of": ["server-0"], "at": {"step": 10}}
+
+    run = run_faults(tmp_path, engine, [fault], {"ring": RING, "ps": SERVER}, attempts=3)
+    outcomes = {outcome.trial.split("-")[1]: outcome for outcome in run.statuses}
+
+    loss = "was killed and away at step 10 for 1s" if kind["kind"] == "restart" else "was killed at step 10"
+    assert (outcomes["ring"].status, outcomes["ring"].reason) == ("success", "")
+    assert outcomes["ps"].reason == f"server-0 {loss}, as declared in events[0]"
+    assert (outcomes["ps"].status, outcomes["ps"].disturbance) == ("failed", "")
+    assert outcomes["ps"].exit_codes["server-0"] in (-9, 137)
+    assert not (run.folder / "attempts").exists()
+    (record,) = applied_faults(run)
+    assert (record["phase"], record["nodes"], record["by"]) == (
+        "begin",
+        ["server-0"],
+        "SIGKILL" if engine == "local" else "docker kill",
+    )
+    assert 0.5 <= record["planned_s"] <= record["applied_s"] < 5
+    assert processes_of(run) == []
+
+
+@pytest.mark.parametrize("node", ["worker-1", "coordinator"])
+def test_kill_at_a_time_names_the_time(tmp_path: Path, engine: str, node: str) -> None:
+    """The killed node is the reason, although all other nodes report broken connections."""
+    fault = {"kind": "kill", "of": [node], "at": {"time": "700ms"}}
+
+    run = run_faults(tmp_path, engine, [fault], {"ring": RING})
+
+    assert [(outcome.status, outcome.reason) for outcome in run.statuses] == [
+        ("failed", f"{node} was killed at 0.7 s, as declared in events[0]")
+    ]
+    (record,) = applied_faults(run)
+    assert record["planned_s"] == 0.7
+    assert processes_of(run) == []
+
+
+def test_frozen_nodes_continue_and_the_trial_succeeds(tmp_path: Path, engine: str) -> None:
+    """The stop is shorter than all timeouts. The worker's emulated compute takes so much longer, and is not late."""
+    events = [
+        {"kind": "stop", "of": ["worker-1"], "at": {"time": "625ms"}, "lasts": "1s"},
+        {"kind": "stop", "of": ["server-0", "coordinator"], "at": {"step": 25}, "lasts": "500ms"},
+    ]
+
+    run = run_faults(tmp_path, engine, events, {"ps": SERVER})
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.reason) == ("success", "")
+    assert set(outcome.exit_codes.values()) == {0}
+    records = applied_faults(run)
+    assert [(record["number"], record["phase"]) for record in records] == [
+        (0, "begin"),
+        (0, "end"),
+        (1, "begin"),
+        (1, "end"),
+    ]
+    assert all("failed" not in record for record in records)
+
+
+def test_stop_beyond_the_timeout_is_named_beside_the_error_of_its_peer(tmp_path: Path, engine: str) -> None:
+    """The peer knows only that a message is late; the reader must learn that the scenario declares the reason."""
+    stop = {"kind": "stop", "of": ["worker-1"], "at": {"step": 5}, "lasts": "60s"}
+
+    run = run_faults(tmp_path, engine, [stop], {"ring": RING}, timeouts={"step": "3s"})
+
+    (outcome,) = run.statuses
+    assert outcome.status == "failed"
+    assert outcome.reason.startswith("worker-0 ended with exit code 4")
+    assert outcome.reason.endswith("; worker-1 was stopped at step 5 for 60s, as declared in events[0]")
+    assert processes_of(run) == []
