@@ -24,14 +24,24 @@ def make_first_server(
     The server starts with the initial parameters.
     """
     phase = plan.strategy.training_phases().first_phase_with_servers
-    algorithm = phase.server_algorithm() if phase else None
-    if phase is None or algorithm is None or node.name not in plan.shard_owners:
-        raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard of the parameter vector to {node.name}")
-    task = plan.dataset.describe().task
-    shard = plan.shards[plan.shard_owners.index(node.name)]
-    params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
-    update_rule = algorithm.make_update_rule(plan.make_parameter_updater(plan.optimiser), params, plan.workers)
+    if phase is None:
+        raise ProtocolError(f"strategy {plan.strategy.kind} has no servers")
+    update_rule = make_first_update_rule(plan, node, phase)
     return make_shard_server(plan, node, transport, node_services, phase, update_rule)
+
+
+def make_first_update_rule(plan: TrainingPlan, node: NodePlan, phase: SinglePhaseStrategy) -> UpdateRule:
+    """Return the update rule of a node's shard with the initial parameters.
+
+    Raises:
+        ProtocolError: the node owns no shard.
+    """
+    algorithm = phase.server_algorithm()
+    if algorithm is None or node.name not in plan.shard_owners:
+        raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard of the parameter vector to {node.name}")
+    shard = plan.shards[plan.shard_owners.index(node.name)]
+    params = shard.view(plan.model.init_parameters(plan.dataset.describe().task, plan.seed, plan.dtype))
+    return algorithm.make_update_rule(plan.make_parameter_updater(plan.optimiser), params, plan.workers)
 
 
 def make_shard_server(
@@ -118,8 +128,10 @@ def regroup_server(
     lost = [name for name in server.worker_names if name not in membership.continuing_workers]
     transport = begin_membership_epoch(server.transport, membership.epoch, lost)
     group_plan, strategy = regroup_plan(plan, membership.workers), plan.strategy.training_phases().first
+    update_rule = make_first_update_rule(group_plan, node, strategy)
+    update_rule.import_state(position.update_rule.export_state())
     regrouped = make_shard_server(
-        group_plan, node, transport, services, strategy, position.update_rule, position.version, position.samples
+        group_plan, node, transport, services, strategy, update_rule, position.version, position.samples
     )
     regrouped.next_steps = dict.fromkeys(regrouped.next_steps, first_step)
     return regrouped

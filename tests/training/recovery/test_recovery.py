@@ -1,0 +1,144 @@
+"""Trials in virtual time that lose workers: they go on by their policy, with exactly the samples of the budget.
+
+Virtual time reports a deadlock as an error, so a trial can't hang.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recovering_trial import RecoveringTrial
+
+ERROR_FEEDBACK = {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}}
+SYNCHRONOUS: dict[str, dict[str, Any]] = {
+    "ring": {"kind": "all_reduce"},
+    "tree": {"kind": "all_reduce", "collective": {"kind": "tree"}},
+    "buckets": {"kind": "all_reduce", "overlap": {"kind": "buckets"}},
+    "error feedback": {"kind": "all_reduce", "compress": ERROR_FEEDBACK},
+    "power_sgd": {"kind": "all_reduce", "compress": {"kind": "power_sgd"}},
+    "bsp": {"kind": "parameter_server", "servers": 2},
+    "local_sgd": {"kind": "local_sgd", "period": 3},
+    "diloco": {"kind": "diloco", "period": 3},
+}
+ASYNCHRONOUS: dict[str, dict[str, Any]] = {
+    "asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+    "ssp": {"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "ssp", "staleness": 2}},
+    "gba": {"kind": "parameter_server", "synchrony": {"kind": "gba", "gather": 2}},
+    "backup": {"kind": "parameter_server", "synchrony": {"kind": "backup", "backups": 1}},
+    "easgd": {"kind": "easgd", "period": 2},
+}
+CONTINUE = SYNCHRONOUS | ASYNCHRONOUS | {"d_psgd": {"kind": "d_psgd"}}
+KEEPS_RESIDUALS = ("error feedback", "power_sgd")  # such a worker can't join again
+REJOIN = {name: strategy for name, strategy in SYNCHRONOUS.items() if name not in KEEPS_RESIDUALS}
+LOSSES: dict[str, list[tuple[str, float]]] = {  # moments in virtual seconds; a step takes about 25 ms
+    "a worker": [("worker-1", 0.43)],
+    "the evaluation worker": [("worker-0", 0.41)],
+    "two workers at once": [("worker-0", 0.41), ("worker-3", 0.43)],
+    "a further worker during the detection": [("worker-2", 0.3), ("worker-0", 1.9)],
+    "a worker after another recovery": [("worker-2", 0.3), ("worker-0", 3.3)],
+    "a worker at the end": [("worker-2", 0.93)],
+}
+
+
+def kills(losses: list[tuple[str, float]]) -> list[dict[str, Any]]:
+    return [{"kind": "kill", "of": [node], "at": {"time": f"{seconds}s"}} for node, seconds in losses]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", CONTINUE)
+def test_training_continues_without_lost_workers_and_uses_exactly_its_budget(
+    name: str, loss: str, tmp_path: Path
+) -> None:
+    """Every sample of the budget is used once: no batch of a lost worker is missing, and none is counted twice."""
+    trial = RecoveringTrial.run(CONTINUE[name], {"on_failure": "continue"}, kills(LOSSES[loss]), tmp_path)
+
+    assert trial.stop_reason == "budget used"
+    assert trial.samples == trial.budget
+    lost = {node for node, seconds in LOSSES[loss] if seconds < trial.seconds}
+    assert lost.issuperset(trial.lost_nodes)
+    if trial.epochs:
+        assert set(trial.epochs[-1]["workers"]) == {f"worker-{k}" for k in range(4)} - set(trial.lost_nodes)
+    assert trial.has_equal_replicas_at_evaluations or name not in ("ring", "tree", "buckets", "bsp")
+
+
+@pytest.mark.parametrize("name", ["ring", "tree", "buckets", "bsp"])
+def test_synchronous_training_continues_with_the_same_batches(name: str, tmp_path: Path) -> None:
+    """A step means the same samples on any number of workers, so the final loss differs only by rounding."""
+    undisturbed = RecoveringTrial.run(CONTINUE[name], {"on_failure": "continue"}, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(
+        CONTINUE[name], {"on_failure": "continue"}, kills(LOSSES["a worker"]), tmp_path / "1"
+    )
+
+    assert disturbed.epochs
+    assert disturbed.final_loss == pytest.approx(undisturbed.final_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", REJOIN)
+def test_a_restarted_worker_joins_again(name: str, loss: str, tmp_path: Path) -> None:
+    """It gets the state of another worker, and computes its share of every later batch."""
+    recovery = {"on_failure": "rejoin", "restart_delay": "200ms", "heartbeat_timeout": "100ms"}
+
+    trial = RecoveringTrial.run(REJOIN[name], recovery, kills(LOSSES[loss]), tmp_path)
+
+    assert trial.stop_reason == "budget used"
+    assert trial.samples == trial.budget
+    if trial.epochs and loss != "a worker at the end":
+        assert len(trial.epochs[-1]["workers"]) == 4
+    assert trial.has_equal_replicas_at_evaluations or name not in ("ring", "tree", "buckets", "bsp")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", SYNCHRONOUS)
+def test_restored_training_gives_the_bits_of_undisturbed_training(name: str, loss: str, tmp_path: Path) -> None:
+    """A checkpoint has the whole state: parameters, optimiser, residuals, position in the data and random state."""
+    recovery = {"on_failure": "restore", "restart_delay": "200ms", "checkpoint": {"steps": 6}}
+
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, kills(LOSSES[loss]), tmp_path / "1")
+
+    assert disturbed.stop_reason == "budget used"
+    assert disturbed.samples == disturbed.budget
+    assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 7, 13, 20, 30, 31, 40, 44])
+@pytest.mark.parametrize("name", ["ring", "bsp", "error feedback"])
+def test_training_is_restored_after_a_kill_at_any_step(name: str, step: int, tmp_path: Path) -> None:
+    recovery = {"on_failure": "restore", "restart_delay": "200ms", "checkpoint": {"steps": 6}}
+    kill = {"kind": "kill", "of": ["worker-1"], "at": {"step": step}}
+
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [kill], tmp_path / "1")
+
+    assert disturbed.lost_nodes or disturbed.epochs
+    assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+def test_a_lost_server_is_restored_from_its_checkpoint(tmp_path: Path) -> None:
+    recovery = {"on_failure": "restore", "restart_delay": "200ms", "checkpoint": {"steps": 6}}
+    losses = kills([("server-1", 0.4)])
+
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, losses, tmp_path / "1")
+
+    assert disturbed.epochs
+    assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+def test_a_stopped_trial_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
+    """All nodes begin with the checkpoint, so that the trial has the bits of one that was never stopped."""
+    recovery = {"checkpoint": {"steps": 6}}
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS["ring"], recovery, [], tmp_path / "0")
+
+    continued = RecoveringTrial.run(SYNCHRONOUS["ring"], recovery, [], tmp_path / "0")
+
+    assert continued.params_sha256 == undisturbed.params_sha256
+    assert continued.first_logged_step == 42
+
+
+def test_the_loss_of_a_worker_ends_the_trial_without_a_policy(tmp_path: Path) -> None:
+    with pytest.raises(ExceptionGroup) as error:
+        RecoveringTrial.run(SYNCHRONOUS["ring"], {}, kills(LOSSES["a worker"]), tmp_path)
+
+    assert "worker-1 was killed" in repr(error.value)
