@@ -7,7 +7,7 @@ Vectors are as long as the server's shard and lie in host memory.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from services.learning.optimisers import OptimiserState
 from services.learning.parameter_updater import ParameterUpdater
@@ -24,6 +24,14 @@ class WorkerContribution(NamedTuple):
     staleness: int  # updates made since the worker read the parameters
     vector: HostArray
     stale_params: HostArray | None = None  # the parameters that the worker has read; None unless the rule needs them
+
+
+class UpdateRuleState(NamedTuple):
+    """State of an update rule between two updates, for a checkpoint."""
+
+    params: HostArray
+    optimiser_state: OptimiserState | None  # None for a rule without an optimiser
+    memory: Any  # what the rule keeps in addition; None: nothing
 
 
 class UpdateRule(ABC):
@@ -43,6 +51,23 @@ class UpdateRule(ABC):
         It keeps a copy of the parameters with which each worker computes its gradient.
         """
         return False
+
+    @property
+    def memory(self) -> Any:
+        """What the rule keeps between updates, in addition to parameters and optimiser state; None: nothing."""
+        return None
+
+    def restore_memory(self, memory: Any) -> None:  # noqa: B027 - most rules keep nothing
+        """Replace what the rule keeps by the `memory` of another time."""
+
+    def copy_state(self) -> UpdateRuleState:
+        """Return the state between two updates, which later updates do not change."""
+        return UpdateRuleState(self.params, self.state, self.memory)
+
+    def restore_state(self, rule_state: UpdateRuleState) -> None:
+        """Continue from a state that `copy_state` has returned."""
+        self.params, self.state = rule_state.params, rule_state.optimiser_state
+        self.restore_memory(rule_state.memory)
 
     @abstractmethod
     def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
@@ -83,6 +108,13 @@ class GradientUpdateRule(UpdateRule):
     @property
     def needs_stale_params(self) -> bool:
         return self.compensation.needs_stale_params
+
+    @property
+    def memory(self) -> CompensationState:
+        return self._compensation_state
+
+    def restore_memory(self, memory: CompensationState) -> None:
+        self._compensation_state = memory
 
     def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
         samples = sum(contribution.samples for contribution in contributions)
@@ -132,6 +164,13 @@ class ElasticAveragingRule(UpdateRule):
     moving_rate: float  # α
     state: OptimiserState | None = None
     _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
+
+    @property
+    def memory(self) -> dict[int, HostArray]:
+        return self._previous_centre.copy()
+
+    def restore_memory(self, memory: dict[int, HostArray]) -> None:
+        self._previous_centre = memory.copy()
 
     def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:  # noqa: ARG002 - the move has no learning rate
         centre = self.params
