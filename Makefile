@@ -10,7 +10,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-auto bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,9 @@ bench: $(ready) ## measure this machine: codec, predicted steps, start-up of eng
 
 bench-auto: $(ready) ## compare strategy auto with the best fixed strategy in virtual time [ARGS='--cases jitter' ARGS=--write]
 	$(bin)/python -m benchmarks.auto $(ARGS)
+
+bench-checkpoints: $(ready) ## measure how fast checkpoints are written and read [ARGS='--folder /data --write "my machine"']
+	$(bin)/python -m benchmarks.checkpoints $(ARGS)
 
 bench-codecs: $(if $(TORCH),$(torch_ready),$(ready)) ## measure how fast compressors are on one core [TORCH=1 ARGS='--write "my machine"']
 	$(if $(TORCH),$(torch_bin),$(bin))/python -m benchmarks.codecs $(ARGS)

@@ -174,7 +174,7 @@ class _FileReader:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             self.fail("is not a regular file")
-        self.file_bytes = status.st_size
+        self.file_bytes = self._unread_bytes = status.st_size
         self.prefix = self._read_prefix()
 
     def fail(self, reason: str) -> NoReturn:
@@ -225,8 +225,9 @@ class _FileReader:
 
     def _read(self, size: int) -> bytearray:
         """Return the next bytes; no memory is allocated for more bytes than the file has."""
-        if size > self.file_bytes - self._file.tell():
+        if size > self._unread_bytes:
             self.fail(f"is truncated: it has {self.file_bytes:,} bytes")
+        self._unread_bytes -= size
         data = bytearray(size)
         unread = memoryview(data)
         while unread:

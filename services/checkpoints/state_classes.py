@@ -13,6 +13,8 @@ from services.compressors.sparsification.dgc import DgcState
 from services.compressors.wrappers.error_feedback import ErrorFeedbackState
 from services.compressors.wrappers.large_arrays_only import LargeArraysState
 from services.learning.optimisers import OptimiserState
+from services.parameter_server.server_state import ServerState, WorkerReplicaState
+from services.parameter_server.update_rules import UpdateRuleState
 from services.strategies.all_reduce.worker import AllReduceState
 from services.strategies.async_averaging.ad_psgd_worker import AdPsgdState
 from services.strategies.async_averaging.partial_all_reduce_worker import PartialAllReduceState
@@ -46,6 +48,9 @@ STATE_CLASSES: tuple[StateClass, ...] = (
     PartialAllReduceState,
     PushState,
     SampleCounts,
+    ServerState,
     SwitchRuleState,
+    UpdateRuleState,
     VectorRandomness,
+    WorkerReplicaState,
 )

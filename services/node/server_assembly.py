@@ -2,11 +2,11 @@
 
 from services.compressors import CompressorSeed, fit_to_range
 from services.node.node_services import NodeServices
+from services.parameter_server.server_state import ServerState
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import NodePlan, TrainingPlan
 from services.plan.training.regrouping import regroup_plan
 from services.ps_shard.machine import ShardStateMachine
-from services.ps_shard.recoverable_serving import ShardPosition
 from services.ps_shard.runtime import ServerRuntime
 from services.runtime.membership import Membership
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch
@@ -111,7 +111,7 @@ def regroup_server(
     services: NodeServices,
     server: ServerRuntime,
     membership: Membership,
-    position: ShardPosition,
+    state: ServerState,
     first_step: int,
 ) -> ServerRuntime:
     """Return a server that continues with the workers of a new membership epoch.
@@ -122,18 +122,16 @@ def regroup_server(
         services: interfaces of the node to its environment.
         server: the server of the epoch before.
         membership: workers of the new epoch.
-        position: state of the shard from which the server continues.
+        state: state of the server from which it continues.
         first_step: next step of all workers.
     """
     lost = [name for name in server.worker_names if name not in membership.continuing_workers]
     transport = begin_membership_epoch(server.transport, membership.epoch, lost)
     group_plan, strategy = regroup_plan(plan, membership.workers), plan.strategy.training_phases().first
     update_rule = make_first_update_rule(group_plan, node, strategy)
-    update_rule.import_state(position.update_rule.export_state())
-    regrouped = make_shard_server(
-        group_plan, node, transport, services, strategy, update_rule, position.version, position.samples
-    )
-    regrouped.next_steps = dict.fromkeys(regrouped.next_steps, first_step)
+    regrouped = make_shard_server(group_plan, node, transport, services, strategy, update_rule)
+    regrouped.restore_state(state)
+    regrouped.next_steps = dict.fromkeys(range(group_plan.workers), first_step)
     return regrouped
 
 

@@ -26,6 +26,14 @@ class WorkerContribution(NamedTuple):
     stale_params: HostArray | None = None  # the parameters that the worker has read; None unless the rule needs them
 
 
+class UpdateRuleState(NamedTuple):
+    """State of an update rule between two updates, for a checkpoint."""
+
+    params: HostArray
+    optimiser_state: OptimiserState | None  # None for a rule without an optimiser
+    memory: Any  # what the rule keeps in addition; None: nothing
+
+
 class UpdateRule(ABC):
     """Base class of update rules, by which a server updates its parameters.
 
@@ -44,6 +52,23 @@ class UpdateRule(ABC):
         """
         return False
 
+    @property
+    def memory(self) -> Any:
+        """What the rule keeps between updates, in addition to parameters and optimiser state; None: nothing."""
+        return None
+
+    def restore_memory(self, memory: Any) -> None:  # noqa: B027 - most rules keep nothing
+        """Replace what the rule keeps by the `memory` of another time."""
+
+    def copy_state(self) -> UpdateRuleState:
+        """Return the state between two updates, which later updates do not change."""
+        return UpdateRuleState(self.params, self.state, self.memory)
+
+    def restore_state(self, rule_state: UpdateRuleState) -> None:
+        """Continue from a state that `copy_state` has returned."""
+        self.params, self.state = rule_state.params, rule_state.optimiser_state
+        self.restore_memory(rule_state.memory)
+
     @abstractmethod
     def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
         """Update the parameters of the shard with vectors that workers have pushed.
@@ -51,14 +76,6 @@ class UpdateRule(ABC):
         The vectors come from one or more workers and are in rank order. `samples_before` is the number of samples used
         for the parameters before this update.
         """
-
-    @abstractmethod
-    def export_state(self) -> tuple[Any, ...]:
-        """Return all that updates change, for a checkpoint."""
-
-    @abstractmethod
-    def import_state(self, state: tuple[Any, ...]) -> None:
-        """Continue from a state that `export_state` has returned."""
 
     @abstractmethod
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:
@@ -92,6 +109,13 @@ class GradientUpdateRule(UpdateRule):
     def needs_stale_params(self) -> bool:
         return self.compensation.needs_stale_params
 
+    @property
+    def memory(self) -> CompensationState:
+        return self._compensation_state
+
+    def restore_memory(self, memory: CompensationState) -> None:
+        self._compensation_state = memory
+
     def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:
         samples = sum(contribution.samples for contribution in contributions)
         if not samples:
@@ -103,12 +127,6 @@ class GradientUpdateRule(UpdateRule):
         self.params, self.state = self.updater.update_params(
             self.params, gradient, self.state, samples_before, rate_factor
         )
-
-    def export_state(self) -> tuple[Any, ...]:
-        return self.params, self.state, self._compensation_state
-
-    def import_state(self, state: tuple[Any, ...]) -> None:
-        self.params, self.state, self._compensation_state = state
 
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
@@ -147,17 +165,18 @@ class ElasticAveragingRule(UpdateRule):
     state: OptimiserState | None = None
     _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
 
+    @property
+    def memory(self) -> dict[int, HostArray]:
+        return self._previous_centre.copy()
+
+    def restore_memory(self, memory: dict[int, HostArray]) -> None:
+        self._previous_centre = memory.copy()
+
     def update_shard_params(self, contributions: Sequence[WorkerContribution], samples_before: int) -> None:  # noqa: ARG002 - the move has no learning rate
         centre = self.params
         for contribution in contributions:
             self._previous_centre[contribution.worker] = centre
             self.params = self.params + elastic_averaging_move(self.moving_rate, contribution.vector, centre)
-
-    def export_state(self) -> tuple[Any, ...]:
-        return self.params, dict(self._previous_centre)
-
-    def import_state(self, state: tuple[Any, ...]) -> None:
-        self.params, self._previous_centre = state
 
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:
         return self._previous_centre[worker_rank]

@@ -75,7 +75,7 @@ class ShardStateMachine:
         Raises:
             ProtocolError: a worker still waits for a reply.
         """
-        if self._gathered_pushes or self._pushes_awaiting_reply:
+        if self.has_waiting_pushes:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
             raise ProtocolError(f"the server can't resume while these pushes wait for an update or a reply: {pushes}")
         self._worker_clocks, self._computing_workers = dict(next_step_by_worker), set(next_step_by_worker)
@@ -85,6 +85,11 @@ class ShardStateMachine:
         self._stopping_workers.clear()
         self._granted_steps.clear()
         self._is_asynchronous = False
+
+    @property
+    def has_waiting_pushes(self) -> bool:
+        """Whether a push waits for an update or a reply."""
+        return bool(self._gathered_pushes or self._pushes_awaiting_reply)
 
     def handle_push(self, push: WorkerPush, now_s: float = 0.0) -> list[ShardAction]:
         """Record a vector that a worker has pushed, and return the actions of the server.

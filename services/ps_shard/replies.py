@@ -5,6 +5,7 @@ ICML 2019. We differ in that the server keeps the parameters of each worker: the
 server contains what earlier replies have left out.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.compressors import (
@@ -15,6 +16,7 @@ from services.compressors import (
     bytes_to_vector,
     payload_to_bytes,
 )
+from services.parameter_server.server_state import WorkerReplicaState
 from services.schema.arrays import HostArray
 
 IDENTITY_COMPRESSOR = IdentityCompressor()
@@ -65,6 +67,17 @@ class ReplyEncoder:
         known = known + bytes_to_vector(self.compressor, wire_bytes, known.size, dtype)
         self._replicas[worker_rank] = WorkerReplica(known, state)
         return wire_bytes
+
+    def copy_replicas(self) -> dict[int, WorkerReplicaState]:
+        """Return what the encoder keeps of each worker, by rank."""
+        return {
+            rank: WorkerReplicaState(replica.params, replica.compressor_state)
+            for rank, replica in self._replicas.items()
+        }
+
+    def restore_replicas(self, replicas: Mapping[int, WorkerReplicaState]) -> None:
+        """Continue with what `copy_replicas` has returned."""
+        self._replicas = {rank: WorkerReplica(*replica) for rank, replica in replicas.items()}
 
     def _compressor_state(self, worker_rank: int) -> CompressorState:
         replica = self._replicas.get(worker_rank)

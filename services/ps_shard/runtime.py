@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.compressors import Compressor, CompressorSeed, bytes_to_vector
+from services.parameter_server.server_state import ServerState
 from services.parameter_server.update_rules import UpdateRule, WorkerContribution
 from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.replies import IDENTITY_COMPRESSOR, ReplyEncoder
@@ -26,7 +27,7 @@ from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, without_divergence_warnings
-from services.schema.errors import NetworkError
+from services.schema.errors import NetworkError, ProtocolError
 
 
 async def do_nothing() -> None:
@@ -111,6 +112,34 @@ class ServerRuntime:
         It consists of the parameters, the version and the number of samples.
         """
         return FinalNodeReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
+
+    def copy_state(self) -> ServerState:
+        """Return the state of this server for a checkpoint.
+
+        Speeds of workers, by which some synchronisers find stragglers, are not part of it: they are measured anew.
+
+        Raises:
+            ProtocolError: a push waits for an update or a reply.
+        """
+        machine = self.machine
+        if machine.has_waiting_pushes:
+            raise ProtocolError("the state of a server can't be stored while a push waits for an update or a reply")
+        return ServerState(
+            self.update_rule.copy_state(),
+            machine.version,
+            machine.samples,
+            dict(machine.push_samples),
+            dict(self.next_steps),
+            self._replies.copy_replicas(),
+        )
+
+    def restore_state(self, server_state: ServerState) -> None:
+        """Continue from a state that `copy_state` has returned; call `serve_workers` afterwards."""
+        self.update_rule.restore_state(server_state.update_rule_state)
+        self.machine.version, self.machine.samples = server_state.version, server_state.samples
+        self.machine.push_samples = dict(server_state.push_samples)
+        self.next_steps = dict(server_state.next_steps)
+        self._replies.restore_replicas(server_state.replicas)
 
     async def _handle_pushes_of_worker(self, worker_rank: int) -> bool:
         """Handle the pushes of one worker until the worker leaves or stops.

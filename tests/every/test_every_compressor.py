@@ -16,6 +16,8 @@ from stored_states import store_state_before_each_step
 from strategy_contexts import context
 from user_code import torch_net
 
+from services.checkpoints.other_worker_count import WorkerChange
+from services.checkpoints.other_worker_count.compressor_states import change_compressor_states
 from services.compressors import (
     AnyCompressor,
     Bf16,
@@ -484,6 +486,22 @@ def test_workers_that_read_their_state_from_a_checkpoint_before_each_step_get_th
 
     assert restored.params_sha256 == trial.params_sha256
     assert stored.count == 4 * 3
+
+
+@every_compressor
+def test_states_of_two_workers_become_those_of_three_and_of_one(compressor: Compressor) -> None:
+    """A worker may fail in a trial with any compressor, and be replaced."""
+    compressor, states = fitted(compressor, 50), []
+    for sender in range(2):
+        state = compressor.init_state(50, CompressorSeed(1, sender))
+        for number in range(3):
+            _, state = compressor.compress(random_vector(50, number=number), state)
+        states.append(state)
+
+    for old_ranks in ((1, None, 0), (1,)):
+        changed = change_compressor_states(states, WorkerChange(old_ranks, 2), range(len(old_ranks)))
+        payloads = [compressor.compress(random_vector(50, number=3), state)[0] for state in changed]
+        assert {payload.formats for payload in payloads} == {compress_once(compressor, random_vector(50)).formats}
 
 
 @every_compressor

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from simulated_trial import SimulatedTrial
-from stored_states import store_state_before_each_step
+from stored_states import store_servers_between_updates, store_state_before_each_step
 from strategy_contexts import fits
 from user_code import perceptron, torch_net
 
-from services.compressors import fit_to_model
+from services.compressors import Int8, OneBit, fit_to_model
 from services.learning.optimisers import Momentum, Sgd
+from services.parameter_server.compensation import AdaptiveDcAsgd
 from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
 from services.parameter_server.synchronisers import Asp, BackupWorkers, Bsp, Gba, Ssp
 from services.parameter_server.update_rules import ElasticAveragingRule, WorkerContribution, elastic_averaging_move
@@ -433,3 +434,26 @@ def test_workers_that_read_their_state_from_a_checkpoint_before_each_step_get_th
     overlaps = "overlap_steps=1" in repr(strategy)
     assert bool(stored.unstorable) == overlaps, "only an exchange that is still running can't be stored"
     assert all("running" in message for message in stored.unstorable)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(strategy for strategy in EXAMPLES if strategy.training_phases().first_phase_with_servers),
+        ParameterServer(synchrony=Asp(), compensation=AdaptiveDcAsgd()),
+        ParameterServer(servers=2, compress_replies=Int8()),
+        ParameterServer(servers=2, synchrony=Ssp(staleness=2), compress_replies=OneBit()),
+    ],
+    ids=repr,
+)
+def test_servers_that_read_their_state_from_a_checkpoint_between_updates_get_the_same_bits(
+    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimiser of a model on servers, and what replies have left out, exist nowhere else."""
+    trial = SimulatedTrial.of(strategy, 8, 4, 8)
+
+    stored = store_servers_between_updates(monkeypatch)
+    restored = SimulatedTrial.of(strategy, 8, 4, 8)
+
+    assert restored.params_sha256 == trial.params_sha256
+    assert stored.count >= 8

@@ -4,9 +4,12 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from services.checkpoints.state_tree import EncodedState, UnstorableState, decode_state, encode_state
+from services.ps_shard.runtime import ServerRuntime
+from services.schema.errors import ProtocolError
 from services.strategies import StepResult
 from services.worker.runtime import WorkerRuntime
 
@@ -42,6 +45,30 @@ def store_state_before_each_step(monkeypatch: pytest.MonkeyPatch) -> StoredState
         return await run_step(self, step, replace(previous, params=params, state=state), *args)
 
     monkeypatch.setattr(WorkerRuntime, "_run_training_step", run_from_stored_state)
+    return stored
+
+
+def store_servers_between_updates(monkeypatch: pytest.MonkeyPatch) -> StoredStates:
+    """From now on, let every server continue from a decoded copy of its state whenever no push is waiting."""
+    stored, run_actions = StoredStates(), ServerRuntime._run_shard_actions
+
+    def run_and_store(self: ServerRuntime, *args: Any) -> None:
+        run_actions(self, *args)
+        if self.machine.has_waiting_pushes:
+            with pytest.raises(ProtocolError, match="can't be stored while a push waits"):
+                self.copy_state()
+            return
+        encoded = encode_state(self.copy_state())
+        structure = json.loads(json.dumps(encoded.structure))
+        state = decode_state(EncodedState(structure, tuple(array.copy() for array in encoded.arrays)))
+        lost = {"params": np.full_like(self.update_rule.params, np.nan), "_compensation_state": np.nan}
+        vars(self.update_rule).update(lost | {"state": None, "_previous_centre": {}})
+        self._replies.restore_replicas({})
+        self.machine.version = self.machine.samples = -1
+        self.restore_state(state)
+        stored.count += 1
+
+    monkeypatch.setattr(ServerRuntime, "_run_shard_actions", run_and_store)
     return stored
 
 
