@@ -36,13 +36,23 @@ class LinkChange(LastingEvent):
 
 
 class NetworkPartition(LastingEvent):
-    """Partition of the network into two sides whose nodes cannot reach each other."""
+    """Partition of the network into two sides, across which messages do not arrive in one or both directions."""
 
     node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
     applied_by: ClassVar[EventApplier] = "links"
     apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all other nodes are on the other side")
     lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
+    direction: Literal["both", "from_apart", "to_apart"] = Field(
+        "both",
+        description="messages that do not arrive: between the two sides, only from the nodes in apart, or only to them",
+    )
+
+    def blocks(self, source: str, target: str) -> bool:
+        """Return whether messages from one node to another do not arrive."""
+        if (source in self.apart) == (target in self.apart):
+            return False
+        return self.direction == "both" or (self.direction == "from_apart") == (source in self.apart)
 
 
 class WorkerSlowdown(LastingEvent):
