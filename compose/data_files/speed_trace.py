@@ -1,19 +1,14 @@
 """Reader of traces of compute times: a table as text with a column for each worker and a line for each step."""
 
-import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NoReturn
+from typing import Any
 
-from compose.data_files.paths import check_is_file, explain_read_errors
-from compose.data_files.readers.csv_rows import find_undecodable_line
-from services.learning.datasets.files import DataFileError
-from services.schema.message_paths import path_for_messages
+from compose.data_files.text_table import raise_at_line, read_lines
 
-KEY = "file"  # of the variation
 COLUMN_NAME = re.compile(r"worker-(0|[1-9][0-9]*)")
 MAX_TRACE_VALUES = 20_000  # a plan contains all of them
 
@@ -35,45 +30,30 @@ def read_speed_trace(path: Path, *, are_durations: bool) -> list[dict[str, Any]]
 
 
 def _read_table(path: Path) -> tuple[list[str], list[list[float]]]:
-    lines = _read_lines(path)
+    lines = read_lines(path)
     line_number, header = next(lines, (1, []))
     names = [name.strip() for name in header]
     _check_header(path, line_number, names)
     rows = []
     for line, cells in lines:
         if len(cells) != len(names):
-            _raise(path, line, f"{len(cells)} values for {len(names)} columns; write one value per column")
+            raise_at_line(path, line, f"{len(cells)} values for {len(names)} columns; write one value per column")
         rows.append([_parse_value(path, line, name, cell) for name, cell in zip(names, cells, strict=True)])
         if len(rows) * len(names) > MAX_TRACE_VALUES:
-            _raise(path, line, f"more than {MAX_TRACE_VALUES:,} values; shorten the trace: it is repeated")
+            raise_at_line(path, line, f"more than {MAX_TRACE_VALUES:,} values; shorten the trace: it is repeated")
     if not rows:
-        _raise(path, line_number, "no line with values follows the names of the columns")
+        raise_at_line(path, line_number, "no line with values follows the names of the columns")
     return names, rows
-
-
-def _read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each line that is not empty, with the number of the line."""
-    with explain_read_errors(KEY, path):
-        check_is_file(KEY, path)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            try:
-                yield from ((reader.line_num, cells) for cells in reader if cells)
-            except csv.Error as error:
-                _raise(path, reader.line_num, f"{error}")
-            except UnicodeDecodeError as error:
-                reason = f"a character is not valid UTF-8 ({error.reason}); save the file as UTF-8 text"
-                _raise(path, find_undecodable_line(path), reason)
 
 
 def _check_header(path: Path, line: int, names: Sequence[str]) -> None:
     example = "write the names of workers, for example worker-0,worker-1"
     if not names:
-        _raise(path, line, f"the file is empty; in its first line, {example}")
+        raise_at_line(path, line, f"the file is empty; in its first line, {example}")
     if wrong := [name for name in names if not COLUMN_NAME.fullmatch(name)]:
-        _raise(path, line, f"{wrong[0]!r} is not the name of a worker; in the first line, {example}")
+        raise_at_line(path, line, f"{wrong[0]!r} is not the name of a worker; in the first line, {example}")
     if repeated := [name for name in names if names.count(name) > 1]:
-        _raise(path, line, f"two columns are named {repeated[0]}; write each worker once")
+        raise_at_line(path, line, f"two columns are named {repeated[0]}; write each worker once")
 
 
 def _parse_value(path: Path, line: int, column: str, cell: str) -> float:
@@ -82,9 +62,5 @@ def _parse_value(path: Path, line: int, column: str, cell: str) -> float:
     except ValueError:
         value = 0.0
     if not (isfinite(value) and value > 0):
-        _raise(path, line, f"column {column}: {cell.strip()!r} is not a positive number")
+        raise_at_line(path, line, f"column {column}: {cell.strip()!r} is not a positive number")
     return value
-
-
-def _raise(path: Path, line: int, problem: str) -> NoReturn:
-    raise DataFileError(KEY, f"{path_for_messages(path)}:{line}: {problem}")

@@ -34,7 +34,7 @@ def find_too_frequent_random_events(trials: Sequence[SweptTrial]) -> Iterator[Ke
     longest: dict[KeyPath, tuple[float, KeyConflict]] = {}  # key -> duration of the longest trial, its conflict
     for swept_trial in trials:
         events = swept_trial.declared.events
-        if any(event.at.random for event in events):
+        if any(event.at.mean_gap_s for event in events):
             duration_s = random_event_horizon_s(swept_trial.trial)
             for conflict in find_too_frequent_events(events, duration_s, swept_trial.worker_and_server_names):
                 known = longest.get(conflict.key_path, (0.0, conflict))
@@ -135,7 +135,7 @@ def _latest_training_end_s(predicted_s: float, events: Sequence[AnyDeclaredEvent
 def _is_event_unpredictable(event: AnyDeclaredEvent) -> bool:
     """Return whether no bound is known for the time by which an event delays the end of training."""
     changes_packets = isinstance(event, LinkChange) and (event.delay is not None or event.loss is not None)
-    return changes_packets or event.at.random is not None
+    return changes_packets or event.at.recurrence is not None
 
 
 def _link_slowdown(link_change: LinkChange, cluster: Cluster) -> float:

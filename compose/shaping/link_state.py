@@ -24,7 +24,7 @@ class LinkState(FrozenRecord):
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     paths: tuple[NetworkPath, ...] = ()  # paths that end at the node and delay or lose packets
-    partitioned_nodes: tuple[str, ...] = ()  # nodes on the other side of a partition, whose packets are dropped
+    partitioned_nodes: tuple[str, ...] = ()  # nodes whose packets to this node a partition drops
 
 
 class SendRateRange(NamedTuple):
@@ -59,7 +59,9 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
         downlink_bps=_to_wall_rate_bps(downlink_bps, plan.dilation),
         paths=tuple(path for path in paths if path.delay_s or path.losses),
         partitioned_nodes=tuple(
-            peer for peer in peer_names if any(_is_partition_between(event, peer, node.name) for event in active_events)
+            peer
+            for peer in peer_names
+            if any(_drops_packets_between(event, peer, node.name) for event in active_events)
         ),
     )
 
@@ -131,9 +133,9 @@ def _path_with_link_changes(plan: Plan, source: str, target: str, active_changes
     return path.model_copy(update={"delay_s": delay_s, "jitters": jitters, "losses": losses})
 
 
-def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> bool:
-    """Return whether an event is a network partition that separates two given nodes."""
-    return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
+def _drops_packets_between(event: AnyDeclaredEvent, source: str, target: str) -> bool:
+    """Return whether an event is a network partition that drops packets from one node to another."""
+    return isinstance(event, NetworkPartition) and event.blocks(source, target)
 
 
 def _last_declared_rate_bps(rates_over_time_bps: Sequence[float | None]) -> float | None:

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt
 
+from services.cluster.failure_laws import AnyFailureLaw, ExponentialLaw, FailureLaw
 from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.units import Duration
 
@@ -17,7 +18,7 @@ STOPPED_COMPUTE = inf  # factor of the compute time while a worker is stopped
 class EventTrigger(FrozenRecord):
     """Moment at which an event begins, as a scenario declares it.
 
-    Exactly one of the keys `time`, `step`, `share` and `random` is declared.
+    Exactly one of the keys `time`, `step`, `share`, `random` and `law` is declared.
     """
 
     time: Duration | None = Field(None, description="virtual time since the start of training")
@@ -32,16 +33,46 @@ class EventTrigger(FrozenRecord):
     random: Duration | None = Field(
         None,
         description="mean gap from the end of one occurrence of a repeated event to the next; gaps are exponential and "
-        "drawn from the seed",
+        "drawn from the seed, as by an exponential law with per: event",
+    )
+    law: AnyFailureLaw | None = Field(None, description="law by which the event occurs again and again")
+    per: Literal["node", "event"] | None = Field(
+        None,
+        description="with a law whose gaps are drawn: node, the default, draws occurrences for each node; event draws "
+        "them for all nodes of the event together",
     )
 
     @property
     def declared_trigger_key_names(self) -> tuple[str, ...]:
         """Names of the keys by which the scenario declares the moment of the event.
 
-        The possible keys are `time`, `step`, `share` and `random`.
+        The possible keys are `time`, `step`, `share`, `random` and `law`.
         """
-        return tuple(key for key, value in self if value is not None)
+        return tuple(key for key, value in self if value is not None and key != "per")
+
+    @property
+    def recurrence(self) -> FailureLaw | None:
+        """Law by which the event occurs again and again; None if it occurs once."""
+        return ExponentialLaw(mean=self.random) if self.random is not None else self.law
+
+    @property
+    def mean_gap_s(self) -> Duration | None:
+        """Mean of the gaps that are drawn between occurrences, in virtual seconds; None if none are drawn."""
+        return self.recurrence.mean_gap_s if self.recurrence is not None else None
+
+    @property
+    def is_per_node(self) -> bool:
+        """Whether every node of the event has occurrences of its own."""
+        return self.law is not None and self.per != "event"
+
+    @property
+    def mean_gap_key(self) -> tuple[str, ...]:
+        """Path of the key that declares the mean gap."""
+        return ("random",) if self.random is not None else ("law", "mean")
+
+    def without_recorded_values(self) -> Self:
+        """Return this trigger without values that its law has from a file."""
+        return self if self.law is None else self.model_copy(update={"law": self.law.without_recorded_values()})
 
 
 class DeclaredEvent(ScenarioComponent):

@@ -4,16 +4,19 @@ The module defines events as a scenario declares them, and events as planned for
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field, PositiveFloat
 
 from services.cluster.declared_event import STOPPED_COMPUTE, EventApplier, LastingEvent
+from services.cluster.failure_laws import FailureTrace, RecurringEvent
 from services.cluster.links.impairments import AnyPacketLoss
 from services.cluster.node_faults import COORDINATOR, AnyNodeFault, NodeFault
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict
+from services.schema.message_paths import path_for_messages
 from services.schema.units import Duration, Rate
 
 # Per declared event. More occurrences would take longer to draw and to apply than the training that they disturb.
@@ -36,13 +39,23 @@ class LinkChange(LastingEvent):
 
 
 class NetworkPartition(LastingEvent):
-    """Partition of the network into two sides whose nodes cannot reach each other."""
+    """Partition of the network into two sides, across which messages do not arrive in one or both directions."""
 
     node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
     applied_by: ClassVar[EventApplier] = "links"
     apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all other nodes are on the other side")
     lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
+    direction: Literal["both", "from_apart", "to_apart"] = Field(
+        "both",
+        description="messages that do not arrive: between the two sides, only from the nodes in apart, or only to them",
+    )
+
+    def blocks(self, source: str, target: str) -> bool:
+        """Return whether messages from one node to another do not arrive."""
+        if (source in self.apart) == (target in self.apart):
+            return False
+        return self.direction == "both" or (self.direction == "from_apart") == (source in self.apart)
 
 
 class WorkerSlowdown(LastingEvent):
@@ -77,6 +90,9 @@ class WorkerPause(LastingEvent):
 AnyDeclaredEvent: TypeAlias = Annotated[
     LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | AnyNodeFault, Field(discriminator="kind")
 ]
+
+
+DECLARED_EVENT_KINDS = frozenset(kind.model_fields["kind"].default for kind in get_args(get_args(AnyDeclaredEvent)[0]))
 
 
 class PlannedEvent(FrozenRecord):
@@ -129,33 +145,46 @@ def plan_event_occurrences(
         seed: seed of the trial.
     """
     occurrences = [
-        (*moment, position)
+        (*moment_and_change, position)
         for position, event in enumerate(declared_events)
-        for moment in _event_occurrences(event, position, step_count, random_events_end_s, seed)
+        for moment_and_change in _event_occurrences(event, position, step_count, random_events_end_s, seed)
     ]
     occurrences.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
     return tuple(
-        PlannedEvent(number=number, time_s=time_s, step=step, change=declared_events[index], declared_index=index)
-        for number, (time_s, step, index) in enumerate(occurrences)
+        PlannedEvent(number=number, time_s=time_s, step=step, change=change, declared_index=index)
+        for number, (time_s, step, change, index) in enumerate(occurrences)
     )
 
 
 def _event_occurrences(
     declared_event: AnyDeclaredEvent, event_index: int, step_count: int, random_events_end_s: float, seed: int
-) -> Iterator[tuple[float | None, int | None]]:
-    """Yield every occurrence of an event: its virtual time in seconds and None, or None and its training step."""
+) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
+    """Yield every occurrence of an event, each with its virtual time or its training step.
+
+    An occurrence is (virtual time in seconds, None, event) or (None, step, event). The event has the nodes of this
+    occurrence only.
+    """
     trigger = declared_event.at
     if trigger.time is not None:
-        yield float(trigger.time), None
-    elif trigger.random is not None:
-        rng, time_s = Random(f"{seed} event {event_index}"), 0.0
-        while (time_s := time_s + rng.expovariate(1 / trigger.random)) < random_events_end_s:
-            yield time_s, None
-            time_s += declared_event.lasts or 0.0
+        yield float(trigger.time), None, declared_event
+    elif trigger.recurrence is not None:
+        for occurrence in trigger.recurrence.iter_occurrences(
+            RecurringEvent(
+                kind=declared_event.kind,
+                node_names=declared_event.node_names,
+                lasts_s=declared_event.lasts or 0.0,
+                is_per_node=trigger.is_per_node,
+                end_s=random_events_end_s,
+                make_rng=lambda name: Random(f"{seed} event {event_index} {name}".rstrip()),
+            )
+        ):
+            restricted_event = declared_event.restrict_to_nodes(occurrence.node_names)
+            at = trigger.without_recorded_values()
+            yield occurrence.time_s, None, restricted_event.model_copy(update={"at": at})
     elif trigger.step is not None:
-        yield None, trigger.step
+        yield None, trigger.step, declared_event
     else:
-        yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1)
+        yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1), declared_event
 
 
 def find_too_frequent_events(
@@ -166,15 +195,19 @@ def find_too_frequent_events(
     The limit is `MAX_RANDOM_OCCURRENCES` occurrences. Events whose nodes are all absent from `node_names` are skipped.
     """
     for k, event in enumerate(declared_events):
-        mean_gap, lasts_s = event.at.random, event.lasts or 0.0
-        if mean_gap is None or not restrict_events_to_nodes([event], node_names):
+        mean_gap_s, lasts_s = event.at.mean_gap_s, event.lasts or 0.0
+        own_events = restrict_events_to_nodes([event], node_names)
+        if mean_gap_s is None or not own_events:
             continue
-        if random_events_end_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
+        series_count = len(own_events[0].node_names) if event.at.is_per_node else 1
+        all_series_s = series_count * random_events_end_s
+        if all_series_s / (mean_gap_s + lasts_s) <= MAX_RANDOM_OCCURRENCES:
             continue
-        smallest_gap = Duration(f"{1e3 * (1.1 * random_events_end_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
+        smallest_gap = Duration(f"{1e3 * (1.1 * all_series_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
+        nodes = f" on each of {series_count} nodes" if series_count > 1 else ""
         yield KeyConflict(
-            (k, "at", "random"),
-            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in "
+            (k, "at", *event.at.mean_gap_key),
+            f"a mean gap of {mean_gap_s}{nodes} gives more than {MAX_RANDOM_OCCURRENCES:,} events in "
             f"{random_events_end_s:.3g} s, three times the predicted duration of the trial; "
             f"write {smallest_gap} or more",
         )
@@ -197,7 +230,8 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
     """
     for k, event in enumerate(declared_events):
         if len(event.at.declared_trigger_key_names) != 1:
-            yield KeyConflict((k, "at"), "declare exactly one of time, step, share and random")
+            yield KeyConflict((k, "at"), "declare exactly one of time, step, share, random and law")
+        yield from _find_law_conflicts(k, event)
         known_names = (*node_names, COORDINATOR) if event.may_concern_coordinator else node_names
         for name in event.node_names:
             if name not in known_names:
@@ -210,3 +244,18 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
             yield KeyConflict((k,), "changes nothing; declare at least one of uplink, downlink, delay and loss")
         if isinstance(event, NetworkPartition) and set(event.apart) >= set(node_names):
             yield KeyConflict((k, "apart"), "lists all nodes; at least one node must be on the other side")
+
+
+def _find_law_conflicts(event_index: int, event: AnyDeclaredEvent) -> Iterator[KeyConflict]:
+    law = event.at.law
+    if event.at.per is not None and (law is None or law.mean_gap_s is None):
+        yield KeyConflict((event_index, "at", "per"), "has an effect only with a law that draws gaps; remove it")
+    if not isinstance(law, FailureTrace):
+        return
+    if not law.recorded:
+        message = f"the file {law.file} has not been read; load the scenario with load_scenario, and don't sweep events"
+        yield KeyConflict((event_index, "at", "law", "file"), message)
+    elif not law.failures_of(event.kind, event.node_names):
+        names, file = ", ".join(event.node_names), path_for_messages(Path(law.file))
+        message = f"{file} has no failure of kind {event.kind} of {names}; remove the event, or list other nodes"
+        yield KeyConflict((event_index, "at", "law", "file"), message)

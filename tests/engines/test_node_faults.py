@@ -12,6 +12,7 @@ from compose.engines import EngineChoice, create_engine
 from compose.engines.local import RUN_ENV_VARIABLE
 from compose.runs.run import FinishedRun, run_scenario
 from compose.runs.run_folder import ScenarioFile
+from compose.runs.trials.log_tail import LogTail
 from compose.scenario_files.load import load_scenario
 
 Document = dict[str, Any]
@@ -140,3 +141,23 @@ def test_stop_beyond_the_timeout_is_named_beside_the_error_of_its_peer(tmp_path:
     assert outcome.reason.startswith("worker-0 ended with exit code 4")
     assert outcome.reason.endswith("; worker-1 was stopped at step 5 for 60s, as declared in events[0]")
     assert processes_of(run) == []
+
+
+def test_failures_of_a_trace_occur_at_their_times(tmp_path: Path) -> None:
+    """The path is relative to the scenario file; plan and log contain the failures of the event's nodes only."""
+    (tmp_path / "failures.csv").write_text("time,node,kind\n300ms,worker-0,stop\n1,worker-1,stop\n0.5,worker-1,kill\n")
+    law = {"kind": "trace", "file": "failures.csv"}
+    stop = {"kind": "stop", "of": ["worker-0", "worker-1"], "at": {"law": law}, "lasts": "200ms"}
+
+    run = run_faults(tmp_path, "simulated", [stop], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.reason) == ("success", "")
+    log = LogTail(run.folder / "trials" / outcome.trial / "logs" / "coordinator.log")
+    applied = [event["value"] for event in log.read_new_events() if event["key"] == "event_applied"]
+    assert [(event["phase"], event["applied_s"], event["nodes"]) for event in applied] == [
+        ("begin", 0.3, ["worker-0"]),
+        ("end", 0.5, ["worker-0"]),
+        ("begin", 1.0, ["worker-1"]),
+        ("end", 1.2, ["worker-1"]),
+    ]

@@ -1,5 +1,6 @@
 """Declared events change the step times by the declared amount from the declared moment on, and are logged."""
 
+import asyncio
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -8,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.links.fluid_link import to_goodput_bytes_per_s
+from services.cluster.events import PlannedEvent
+from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.runtime.slowdowns import WorkerSlowdowns
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.transport.virtual import VirtualFabric
 
 Simulate = Callable[..., Any]
 
@@ -116,6 +120,36 @@ def test_messages_across_a_partition_arrive_after_it_ends(simulate: Simulate) ->
     assert step_times(trial, 0)[:3] == pytest.approx([0.1, 2.05, 0.1], abs=1e-6)
     assert [value["phase"] for value in applied_events(trial, "worker-2")] == ["begin", "end"]
     assert applied_events(trial, "worker-0") == []
+
+
+@pytest.mark.parametrize(("direction", "delayed"), [("both", {0, 1}), ("from_apart", {0}), ("to_apart", {1})])
+def test_one_way_partition_delays_the_messages_of_its_direction_only(
+    in_virtual_time: Callable[..., Any], direction: str, delayed: set[int]
+) -> None:
+    """Worker 0 is apart. Its own message and that of worker 1 are sent in the middle of the partition."""
+    partition = {"kind": "partition", "apart": ["worker-0"], "at": {"time": "1s"}, "lasts": "2s"}
+    event = PlannedEvent.model_validate(
+        {"number": 0, "time_s": 1.0, "step": None, "change": partition | {"direction": direction}}
+    )
+
+    async def send_both_ways() -> list[float]:
+        links = {name: RateLimiter(inf) for name in ("worker-0", "worker-1")}
+        fabric = VirtualFabric(links, links, timeout_s=10)
+        transports = [fabric.make_transport(name) for name in links]
+        for conditions in fabric.conditions.values():
+            conditions.begin_event(event)
+            asyncio.get_running_loop().call_at(2.0, conditions.end_event, event)
+
+        async def exchange(sender: int) -> float:
+            await transports[sender].send(f"worker-{1 - sender}", Message(MessageTag(0, MessageKind.TOKEN), b"1"))
+            await transports[1 - sender].receive(f"worker-{sender}", MessageTag(0, MessageKind.TOKEN))
+            return asyncio.get_running_loop().time()
+
+        return await asyncio.gather(exchange(0), exchange(1))
+
+    arrivals_s = in_virtual_time(send_both_ways())
+
+    assert {sender for sender, arrival_s in enumerate(arrivals_s) if arrival_s == pytest.approx(2.0)} == delayed
 
 
 def test_compute_variation_follows_the_seed_and_repeats(simulate: Simulate) -> None:

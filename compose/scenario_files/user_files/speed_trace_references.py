@@ -46,7 +46,8 @@ def _traces_in(section: Any, position: KeyPath) -> Iterator[tuple[dict[str, Any]
         return
     items = section.items() if isinstance(section, dict) else enumerate(section) if isinstance(section, list) else ()
     for key, value in items:
-        yield from _traces_in(value, (*position, key))
+        if key != "law":  # of an event, whose trace has failures
+            yield from _traces_in(value, (*position, key))
 
 
 def _resolve_speed_trace(variation: dict[str, Any], folder: Path) -> dict[str, Any]:

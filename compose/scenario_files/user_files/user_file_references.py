@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SkippedScenarioError
 from compose.scenario_files.user_files.command_references import resolve_commands
+from compose.scenario_files.user_files.failure_trace_references import resolve_failure_traces
 from compose.scenario_files.user_files.file_references import resolve_code, resolve_data_file, resolve_data_files
 from compose.scenario_files.user_files.speed_trace_references import resolve_speed_traces
 from compose.scenario_files.user_files.swept_sections import convert_to_cases, value_at
@@ -67,6 +68,7 @@ def resolve_user_files(document: YamlDocument, folder: Path) -> YamlDocument:
     data = deepcopy(document.data)
     problems = list(resolve_commands(YamlDocument(data, document.positions), folder))
     problems += resolve_speed_traces(YamlDocument(data, document.positions), folder)
+    problems += resolve_failure_traces(YamlDocument(data, document.positions), folder)
     for references in REFERENCES:
         problems += _resolve_references(references, YamlDocument(data, document.positions), folder)
     if problems:

@@ -55,13 +55,13 @@ class ActiveLinkEvents:
         return sum(change.delay or 0.0 for node in (from_node, to_node) for change in self._active_link_changes(node))
 
     def is_partitioned(self, from_node: str, to_node: str) -> bool:
-        """Return whether an active network partition prevents messages between the two nodes."""
+        """Return whether an active network partition prevents messages from one node to another."""
         changes = (event.change for event in self._active_events.values())
         partitions = (change for change in changes if isinstance(change, NetworkPartition))
-        return any((from_node in partition.apart) != (to_node in partition.apart) for partition in partitions)
+        return any(partition.blocks(from_node, to_node) for partition in partitions)
 
     async def wait_until_connected(self, from_node: str, to_node: str) -> None:
-        """Wait until no active network partition prevents messages between the two nodes."""
+        """Wait until no active network partition prevents messages from one node to another."""
         while self.is_partitioned(from_node, to_node):
             await self._changed.wait()
 

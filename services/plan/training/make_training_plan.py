@@ -159,7 +159,7 @@ def _event_fields(trial: TrialSpec, horizon_s: float) -> dict[str, Any]:
     steps = scenario.training_workload.total_steps(scenario.cluster.workers)
     return {
         "events": plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed),
-        "horizon_s": horizon_s if any(event.at.random for event in scenario.events) else None,
+        "horizon_s": horizon_s if any(event.at.mean_gap_s for event in scenario.events) else None,
     }
 
 

@@ -82,7 +82,8 @@ def _find_speed_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
 def _find_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     unpaced = scenario.workers_without_throughput
     for number, event in enumerate(scenario.events):
-        for key in (key for key in ("random", "share") if getattr(event.at, key) is not None):
+        drawn = event.at.mean_gap_s is not None
+        for key in (*(("share",) if event.at.share is not None else ()), *(event.at.mean_gap_key[:1] if drawn else ())):
             message = f"the duration of a command is not known before it ends; use time or step instead of {key}"
             yield KeyConflict(("events", number, "at", key), message)
         if unpaced and isinstance(event, WorkerSlowdown | WorkerPause):

@@ -17,12 +17,13 @@ def find_missing_throughput_conflicts(scenario: "Scenario") -> Iterator[KeyConfl
     """
     unpaced = scenario.workers_without_throughput
     for k, event in enumerate(scenario.events):
-        if unpaced and event.at.random is not None:
+        if unpaced and event.at.mean_gap_s is not None:
             message = (
                 f"random events need a predicted duration, and {unpaced[0]} has no throughput to predict it from; "
-                "declare a throughput or utilisation for every worker, or use time, step or share instead of random"
+                "declare a throughput or utilisation for every worker, or use time, step or share instead of "
+                f"{event.at.mean_gap_key[0]}"
             )
-            yield KeyConflict(("events", k, "at", "random"), message)
+            yield KeyConflict(("events", k, "at", event.at.mean_gap_key[0]), message)
 
 
 def find_operations_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

@@ -315,6 +315,15 @@ def test_both_sides_of_a_partition_drop_packets_of_the_other_side() -> None:
     assert rules.count("-j DROP") == 3
 
 
+def test_one_way_partition_drops_packets_only_where_they_arrive() -> None:
+    """Packets from worker-0 are dropped by all others, and worker-0 still receives theirs."""
+    partition = {"kind": "partition", "at": {"time": "1s"}, "apart": ["worker-0"], "lasts": "1s"}
+    plan = ring_plan(events=[partition | {"direction": "from_apart"}])
+    states = {node.name: link_state_of(plan, node, _event_changes(plan)) for node in data_network_nodes(plan)}
+    assert states["worker-0"].partitioned_nodes == ()
+    assert states["worker-2"].partitioned_nodes == ("worker-0",)
+
+
 def test_a_change_of_delay_applies_to_both_directions_of_the_link() -> None:
     """The delay belongs to a link, and a link has two directions."""
     change = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "delay": "5ms"}

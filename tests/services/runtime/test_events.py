@@ -1,6 +1,8 @@
 """The plan of events follows from the scenario and the seed alone, before the trial begins."""
 
 from itertools import pairwise
+from math import gamma
+from statistics import fmean, pstdev
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from services.cluster.events import (
     plan_event_occurrences,
     restrict_events_to_nodes,
 )
+from services.cluster.node_faults import NodeKill
 from services.schema.units import Duration, Rate
 
 NODES = ("worker-0", "worker-1", "server-0")
@@ -103,3 +106,74 @@ def test_a_random_event_that_is_too_frequent_is_refused_with_an_allowed_gap(
     assert [path for path, _ in conflicts] == [(0, "at", "random")] * refused
     assert all(message.endswith("write 11ms or more") for _, message in conflicts)
     assert not list(find_too_frequent_events([declared_event], 100.0, ["worker-1"]))
+
+
+def node_kill(*names: str, **at: object) -> NodeKill:
+    return NodeKill(at=EventTrigger.model_validate(at), of=names)
+
+
+def moments(event: NodeKill, seed: int = 3) -> list[tuple[float, tuple[str, ...]]]:
+    """Return the times and nodes of all occurrences of an event in 10,000 s."""
+    return [
+        (planned.time_s or 0.0, planned.change.node_names) for planned in plan_event_occurrences([event], 10, 1e4, seed)
+    ]
+
+
+def test_exponential_law_for_the_whole_event_draws_the_same_times_as_random() -> None:
+    """The documentation says how the two relate."""
+    law = node_kill("worker-0", "worker-1", law={"kind": "exponential", "mean": "60s"}, per="event")
+
+    assert moments(law) == moments(node_kill("worker-0", "worker-1", random="60s"))
+
+
+def test_every_node_fails_by_a_series_of_its_own() -> None:
+    """The failures of a node must not change when nodes are added: the trials of a sweep are then comparable."""
+    law = {"kind": "exponential", "mean": "100s"}
+    alone = moments(node_kill("worker-1", law=law))
+    together = moments(node_kill("worker-0", "worker-1", law=law))
+
+    assert alone == [(time_s, names) for time_s, names in together if names == ("worker-1",)]
+    assert len(together) == pytest.approx(200, abs=3 * 200**0.5)
+    assert together == sorted(together)
+
+
+@pytest.mark.parametrize("shape", [0.7, 1.0, 3.0])
+def test_weibull_gaps_have_the_declared_mean_and_shape(shape: float) -> None:
+    """The coefficient of variation of Weibull numbers follows from the shape alone."""
+    law = {"kind": "weibull", "mean": "2s", "shape": shape}
+    times_s = [0.0, *(time_s for time_s, _ in moments(node_kill("worker-0", law=law)))]
+    gaps_s = [later - earlier for earlier, later in pairwise(times_s)]
+    variation = (gamma(1 + 2 / shape) / gamma(1 + 1 / shape) ** 2 - 1) ** 0.5
+
+    assert fmean(gaps_s) == pytest.approx(2.0, rel=0.08)
+    assert pstdev(gaps_s) / fmean(gaps_s) == pytest.approx(variation, rel=0.08)
+
+
+def test_trace_gives_the_failures_of_the_nodes_and_the_kind_of_the_event() -> None:
+    """A plan contains the failures as events, and not the trace once more in each of them."""
+    recorded = [
+        {"time_s": 8.0, "node": "worker-1", "kind": "kill"},
+        {"time_s": 2.0, "node": "worker-0", "kind": ""},
+        {"time_s": 3.0, "node": "worker-0", "kind": "stop"},
+        {"time_s": 4.0, "node": "worker-7", "kind": "kill"},
+    ]
+    event = node_kill("worker-0", "worker-1", law={"kind": "trace", "file": "failures.csv", "recorded": recorded})
+
+    planned = plan_event_occurrences([event], 10, 0.0, 1)
+
+    assert [(occurrence.time_s, occurrence.change.node_names) for occurrence in planned] == [
+        (2.0, ("worker-0",)),
+        (8.0, ("worker-1",)),
+    ]
+    assert "recorded" not in planned[0].model_dump_json(exclude_defaults=True)
+
+
+def test_failures_that_are_too_frequent_on_all_nodes_together_are_refused() -> None:
+    """Each of two nodes has 6,000 failures, which is allowed; together they have too many."""
+    events = [node_kill("worker-0", "worker-1", law={"kind": "exponential", "mean": "16ms"})]
+
+    ((path, message),) = find_too_frequent_events(events, 100.0, (*NODES, "worker-1"))
+
+    assert path == (0, "at", "law", "mean")
+    assert message.endswith("write 22ms or more")
+    assert not list(find_too_frequent_events(events, 100.0, ["worker-0"]))
