@@ -64,7 +64,7 @@ class FailureCosts:
         segment = np.expm1((interval_s + self.checkpoint_s) / mtbf_s)
         return np.asarray(interval_s / (mtbf_s * np.exp(self.downtime_s / mtbf_s) * segment))
 
-    def continue_goodput(self, worker_mtbf_s: Floats, run_s: float) -> Floats:
+    def continue_goodput(self, worker_mtbf_s: Floats, run_s: float | Floats) -> Floats:
         """Return the expected goodput of `continue` in a run of T = `run_s`.
 
         Lost workers do not come back. A moment t counts for the workers that live at t if no worker failed in the last
@@ -74,7 +74,7 @@ class FailureCosts:
         """
         worker_mtbf_s = np.asarray(worker_mtbf_s, dtype=float)[..., None]
         nodes, weights = np.polynomial.legendre.leggauss(INTEGRATION_POINTS)
-        times_s = run_s * (nodes + 1) / 2
+        times_s = np.asarray(run_s, dtype=float)[..., None] * (nodes + 1) / 2
         window_s = np.minimum(times_s, self.downtime_s + self.step_s / 2)
         alive, unharmed = np.exp(-(times_s - window_s) / worker_mtbf_s), np.exp(-window_s / worker_mtbf_s)
         shares = alive * unharmed * (1 - alive + alive * unharmed) ** (self.workers - 1)

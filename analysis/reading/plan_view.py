@@ -103,11 +103,17 @@ class CommandStepProfile(PlanJsonSection):
     collectives: tuple[ProfiledCollective, ...] = ()
 
 
+class PlannedCheckpoints(PlanJsonSection):
+    """How often the nodes of a trial write checkpoints."""
+
+    steps: int | None = None  # from one checkpoint to the next
+
+
 class PlannedRecovery(PlanJsonSection):
     """What a trial does when it loses a node."""
 
     on_failure: str = ABORT  # failure policy
-    checkpoint: dict[str, Any] | None = None  # how often nodes write checkpoints; None: never
+    checkpoint: PlannedCheckpoints | None = None  # None: nodes write no checkpoints
 
 
 class TrialPlan(PlanJsonSection):

@@ -94,7 +94,10 @@ class TrialResult:
     evaluated_model: EvaluatedModel | None = "shared"  # parameters on which the target is decided; None: of a command
     goodput: Goodput = UNKNOWN_GOODPUT  # share of the time in steps that count
     failure_policy: str | None = None  # None: the scenario declares neither failures, nor a policy, nor checkpoints
+    failure_interval_s: float | None = None  # declared mean time between failures of all nodes together
+    checkpoint_interval_steps: int | None = None  # None: no checkpoints
     node_losses: list[NodeLossResult] = field(default_factory=list)  # in the order of time
+    mean_checkpoint_seconds: float | None = None  # of one checkpoint of a worker; None: no checkpoint was written
     mean_checkpoint_seconds_per_step: float | None = None  # of a worker; None: no checkpoint was written
 
     @property

@@ -122,16 +122,6 @@ def mean_hidden_communication_s(trial: TrialLogTables) -> float | None:
     return float(hidden_s.astype(float).mean()) if len(hidden_s) else None
 
 
-def mean_checkpoint_s_per_step(trial: TrialLogTables) -> float | None:
-    """Return the seconds in which workers write checkpoints, divided by the number of their steps.
-
-    Checkpoints are written between steps. Return None without steps or checkpoints.
-    """
-    workers = {node.name for node in trial.plan.nodes if node.role == "worker"}
-    seconds = [write.seconds for write in trial.membership.checkpoints if write.node in workers]
-    return sum(seconds) / len(trial.steps) if seconds and len(trial.steps) else None
-
-
 def _full_batch_mask(step_table: pd.DataFrame, plan: TrialPlan) -> "pd.Series[bool]":
     """Return for each training step whether its global batch was full.
 
