@@ -1,7 +1,7 @@
 """Closed forms of the best checkpoint interval and of the expected goodput under failures, for each failure policy.
 
 Common assumptions: failures of a worker are a Poisson process with the mean time M_node between failures, independent
-of all other workers, so that the system of n workers has M = M_node / n. All workers train in lockstep, so a failure
+of all other workers, so that the system of n workers has M = M_node / n. All workers train synchronously, so a failure
 stops all of them. Goodput is the share of the time of the n planned workers in steps that count. All times are in the
 same unit, for example virtual seconds.
 

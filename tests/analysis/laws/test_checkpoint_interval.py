@@ -27,7 +27,7 @@ def simulate_restore(costs: FailureCosts, interval_s: float, system_mtbf_s: floa
     return 400 * interval_s / elapsed_s
 
 
-def simulate_lockstep(
+def simulate_synchronous_steps(
     costs: FailureCosts, worker_mtbf_s: float, run_s: float, rng: np.random.Generator, *, rejoins: bool
 ) -> float:
     """Return the goodput of one run in which workers step together and go back at most to the begin of the step.
@@ -73,7 +73,7 @@ def test_continue_agrees_with_a_simulation(worker_mtbf_s: float) -> None:
     expected = COSTS.continue_goodput(np.array(worker_mtbf_s), 200.0)
 
     assert_mean_agrees(
-        expected, lambda rng: simulate_lockstep(COSTS, worker_mtbf_s, 200.0, rng, rejoins=False), runs=2000
+        expected, lambda rng: simulate_synchronous_steps(COSTS, worker_mtbf_s, 200.0, rng, rejoins=False), runs=2000
     )
 
 
@@ -83,7 +83,7 @@ def test_rejoin_agrees_with_a_simulation(worker_mtbf_s: float) -> None:
     expected = COSTS.rejoin_goodput(np.array(worker_mtbf_s))
 
     assert_mean_agrees(
-        expected, lambda rng: simulate_lockstep(COSTS, worker_mtbf_s, 20_000.0, rng, rejoins=True), runs=60
+        expected, lambda rng: simulate_synchronous_steps(COSTS, worker_mtbf_s, 20_000.0, rng, rejoins=True), runs=60
     )
 
 
