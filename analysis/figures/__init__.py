@@ -10,6 +10,7 @@ from analysis.figures.base import AnalysedRun, CaptionedFigure, ReportFigure
 from analysis.figures.batch_shares import draw_batch_shares
 from analysis.figures.compute_utilisation import draw_compute_utilisation
 from analysis.figures.consensus import draw_consensus
+from analysis.figures.goodput import draw_goodput
 from analysis.figures.learning import draw_learning_curves
 from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.samples import draw_sample_pictures
@@ -36,6 +37,9 @@ FIGURES: dict[str, ReportFigure] = {  # the names are file names in the run fold
     "quality": ReportFigure(draw_final_model_quality, "swept values that change the final metric of a strategy"),
     "timeline": ReportFigure(draw_step_times_with_events, "trials with events"),
     "switch": ReportFigure(draw_switch_time_savings, "finished trials of a strategy that switches"),
+    "goodput": ReportFigure(
+        draw_goodput, "finished trials with several declared failure rates or checkpoint intervals"
+    ),
     "speedup": ReportFigure(draw_speedup, "a strategy that ran on two or more numbers of workers"),
     "predicted_speedup": ReportFigure(
         draw_predicted_speedup, "a strategy that ran on two or more numbers of workers, each with a predicted step time"

@@ -17,11 +17,13 @@ from analysis.results.trial_group import TrialGroup
 ROW_HEIGHT_IN = 0.29
 HIDDEN_PART = "compute with hidden communication"
 HIDDEN_COLOUR = "#8f7d6b"
-BAR_COLOURS = {  # the phases in their order, with the second part of compute after the first one
+CHECKPOINT_PART = "checkpoint"
+CHECKPOINT_COLOUR = "#a58fb8"
+BAR_COLOURS = {  # the phases in their order, with the second part of compute after the first one, and checkpoints
     part: colour
     for phase, phase_colour in STEP_PHASE_COLOURS.items()
     for part, colour in ((phase, phase_colour), *([(HIDDEN_PART, HIDDEN_COLOUR)] if phase == "compute" else []))
-}
+} | {CHECKPOINT_PART: CHECKPOINT_COLOUR}
 WAITING_DEFINITION = (  # also in README.md and in the glossary of the report
     "time after a worker is ready to exchange gradients and before the slowest worker is ready; not counted as "
     "exchange. In asynchronous training: the time for which a server delays its reply until other workers have pushed, "
@@ -57,6 +59,8 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
     )
     if any(group.mean_hidden_communication_s for group in groups):
         caption += f" {HIDDEN_PART.capitalize()}: a collective is in flight and the worker does not wait for it."
+    if any(group.mean_checkpoint_s_per_step for group in groups):
+        caption += " Checkpoint: seconds in which workers write checkpoints, divided by the number of all their steps."
     return CaptionedFigure("step_breakdown", title, caption, _make_step_breakdown_table(groups), figure)
 
 
@@ -95,7 +99,7 @@ def _bar_end_ms(trial_group: TrialGroup) -> float:
 
     This is the measured or the predicted mean step time, whichever is longer.
     """
-    return 1000 * max(sum(trial_group.mean_s_by_step_phase.values()), trial_group.predicted_mean_step_s or 0.0)
+    return 1000 * max(sum(_bar_parts_s(trial_group).values()), trial_group.predicted_mean_step_s or 0.0)
 
 
 def _draw_step_phases_bar(axes: Axes, y: int, trial_group: TrialGroup) -> None:
@@ -111,16 +115,20 @@ def _draw_step_phases_bar(axes: Axes, y: int, trial_group: TrialGroup) -> None:
 
 
 def _bar_parts_s(trial_group: TrialGroup) -> dict[str, float]:
-    """Return the seconds of each part of a bar: the step phases, with compute in two parts."""
+    """Return the seconds of each part of a bar: the step phases, with compute in two parts, and checkpoints."""
     phases = trial_group.mean_s_by_step_phase
     hidden_s = min(trial_group.mean_hidden_communication_s or 0.0, phases["compute"])
-    return phases | {"compute": phases["compute"] - hidden_s, HIDDEN_PART: hidden_s}
+    checkpoint_s = trial_group.mean_checkpoint_s_per_step or 0.0
+    return phases | {"compute": phases["compute"] - hidden_s, HIDDEN_PART: hidden_s, CHECKPOINT_PART: checkpoint_s}
 
 
 def _legend_colours(trial_groups: Sequence[TrialGroup]) -> dict[str, str]:
     """Return the colours of the parts that the bars of these groups may have."""
-    has_hidden_part = any(group.mean_hidden_communication_s for group in trial_groups)
-    return dict(BAR_COLOURS) if has_hidden_part else STEP_PHASE_COLOURS
+    has_part = {
+        HIDDEN_PART: any(group.mean_hidden_communication_s for group in trial_groups),
+        CHECKPOINT_PART: any(group.mean_checkpoint_s_per_step for group in trial_groups),
+    }
+    return {part: colour for part, colour in BAR_COLOURS.items() if has_part.get(part, True)}
 
 
 def _make_step_breakdown_table(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
@@ -132,6 +140,7 @@ def _make_step_breakdown_table(trial_groups: Sequence[TrialGroup]) -> pd.DataFra
             **{f"{phase}_s": seconds for phase, seconds in group.mean_s_by_step_phase.items()},
             "hidden_s": group.mean_hidden_communication_s,
             "predicted_step_s": group.predicted_mean_step_s,
+            "checkpoint_s": group.mean_checkpoint_s_per_step,
         }
         for group in trial_groups
     ]

@@ -7,6 +7,7 @@ amdahl gustafson usl log_n           classic laws of the time T(N) on N workers
 best_batch                           T(N) where the batch is always the best one
 critical_batch step_time exchange    laws of single components: samples to target, seconds of a step, of an exchange
 training_time                        T(N, batch), composed of the laws of samples and step time
+checkpoint_interval                  best interval between checkpoints, and goodput under failures; not fitted
 backtest   errors of a law at sizes not used in its fit; prediction bands are computed from these
 """
 

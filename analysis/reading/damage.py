@@ -122,7 +122,8 @@ def find_trial_file_damage(
     """Return all damage in the files of a trial whose plan.json can be read.
 
     A log that is missing, empty, or has fewer steps than its node counted is damage only where the engine reported
-    success. `log_lines_with_bad_rows` are the log lines with unusable rows, by node name.
+    success, and not for a node that was lost during the training. `log_lines_with_bad_rows` are the log lines with
+    unusable rows, by node name.
     """
     succeeded = trial_status.get("status") == "success"
     damages = list(_find_status_damage(folder, trial_status))
@@ -140,7 +141,12 @@ def find_trial_file_damage(
     if succeeded:
         reported = {damage.file for damage in damages if not damage.is_divergence}
         unreported = {file: node for node in plan.nodes if (file := f"logs/{node.name}.log") not in reported}
-        lost = {file: _describe_lost_records(node, node_logs) for file, node in unreported.items()}
+        lost_nodes, has_changed_members = _find_lost_nodes(node_logs)
+        lost = {
+            file: _describe_lost_records(node, node_logs, counts_steps_once=not has_changed_members)
+            for file, node in unreported.items()
+            if node.name not in lost_nodes
+        }
         damages += [FileProblem(folder.path.name, file, None, problem) for file, problem in lost.items() if problem]
     return tuple(damages)
 
@@ -165,10 +171,25 @@ def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, An
         )
 
 
-def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, NodeLog]) -> str:
+def _find_lost_nodes(node_logs: Mapping[str, NodeLog]) -> tuple[frozenset[str], bool]:
+    """Return the names of the nodes that were lost, and whether the membership of the training changed.
+
+    A killed node loses its last log lines. When the membership changes, workers go back to an earlier step and log
+    steps again, so that they log more steps than they count at their end.
+    """
+    coordinator_log = node_logs.get("coordinator", NodeLog(()))
+    losses = (event.value for event in coordinator_log.events_with_key("node_lost"))
+    names = frozenset(str(value["node"]) for value in losses if isinstance(value, dict) and "node" in value)
+    return names, bool(coordinator_log.events_with_key("membership_epoch"))
+
+
+def _describe_lost_records(
+    planned_node: PlannedNode, node_logs: Mapping[str, NodeLog], *, counts_steps_once: bool
+) -> str:
     """Describe the records that are missing in a node's log.
 
-    All lines of the log can be read. The text is empty if no record is missing.
+    All lines of the log can be read. The text is empty if no record is missing. With `counts_steps_once`, the log must
+    have as many steps as the node counts.
     """
     log = node_logs.get(planned_node.name)
     if log is None:
@@ -178,7 +199,9 @@ def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, No
     stop_event = log.last_event("node_stop")
     if stop_event is None:
         return "no node_stop event: the last lines are lost"
-    return _describe_lost_steps(log, stop_event) if planned_node.role == "worker" else ""
+    if planned_node.role != "worker" or not counts_steps_once:
+        return ""
+    return _describe_lost_steps(log, stop_event)
 
 
 def _describe_lost_steps(worker_log: NodeLog, stop_event: MllogEvent) -> str:

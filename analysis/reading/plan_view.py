@@ -22,6 +22,8 @@ from services.scenario.target import QualityTarget
 from services.strategies.cost_model import StepTimePrediction
 
 SweptValue: TypeAlias = str | int | float
+ABORT = "abort"  # failure policy under which a lost node ends the trial
+NODE_LOSS_EVENTS = frozenset({"kill", "restart", "oom"})  # kinds of events that end the process of a node
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
@@ -101,6 +103,19 @@ class CommandStepProfile(PlanJsonSection):
     collectives: tuple[ProfiledCollective, ...] = ()
 
 
+class PlannedCheckpoints(PlanJsonSection):
+    """How often the nodes of a trial write checkpoints."""
+
+    steps: int | None = None  # from one checkpoint to the next
+
+
+class PlannedRecovery(PlanJsonSection):
+    """What a trial does when it loses a node."""
+
+    on_failure: str = ABORT  # failure policy
+    checkpoint: PlannedCheckpoints | None = None  # None: nodes write no checkpoints
+
+
 class TrialPlan(PlanJsonSection):
     """Plan of one trial, as far as the analysis reads it."""
 
@@ -175,8 +190,15 @@ class TrialPlan(PlanJsonSection):
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events were drawn; None: no random events
+    recovery: PlannedRecovery = PlannedRecovery()
     strict: bool = False
     fidelity: FidelityLimits = FidelityLimits()
+
+    @property
+    def declares_failures(self) -> bool:
+        """Whether the scenario declares events that end nodes, a failure policy, or checkpoints."""
+        has_recovery = self.recovery.on_failure != ABORT or self.recovery.checkpoint is not None
+        return has_recovery or any(event.change.kind in NODE_LOSS_EVENTS for event in self.events)
 
     def predicted_collective_s(self, operation: str, size_bytes: int, dtype: str) -> float | None:
         """Return the predicted seconds of a collective of a user's command; None if its dry run had no such call."""

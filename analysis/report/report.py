@@ -22,6 +22,7 @@ from analysis.report.evaluation_note import evaluation_note
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
 from analysis.report.tables.communication_table import make_communication_table
+from analysis.report.tables.failure_table import make_failure_table
 from analysis.report.tables.reference_table import make_reference_table
 from analysis.report.tables.regression_table import make_regression_table
 from analysis.report.tables.strategy_choice_table import make_strategy_choice_tables
@@ -138,6 +139,7 @@ def render_report_page(
             for counts in trial.worker_samples
             if counts.owned is not None
         ],
+        failures=make_failure_table(run_summary.trials),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
         manifest=flatten_manifest({key: value for key, value in run_folder.manifest.items() if key != "skipped"}),
         command=_reproduce_command(run_folder, run_summary),

@@ -17,6 +17,7 @@ from analysis.metrics.comparisons.strategy_comparison import (
 )
 from analysis.report.fastest import format_missed_repeats, is_too_close
 from analysis.report.findings.crossing_finding import describe_rate_crossings
+from analysis.report.findings.goodput_finding import describe_goodput
 from analysis.report.findings.utilisation_finding import describe_needed_rates
 from analysis.report.tables.reference_table import reference_warning
 from analysis.report.wording import (
@@ -91,6 +92,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
         *_describe_useless_compression(summary),
         *describe_rate_crossings(summary),
         describe_needed_rates(summary),
+        *describe_goodput(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]

@@ -46,6 +46,7 @@ def _trial_row(trial: Mapping[str, Any]) -> dict[str, Any]:
     row = {column: trial[key] for key, column in TRIAL_COLUMNS.items()}
     row |= {f"final_{metric}": value for metric, value in trial["final"].items()}
     row["compute_utilisation"] = (trial.get("compute_utilisation") or {}).get("share")
+    row["goodput"] = (trial.get("goodput") or {}).get("share")
     row["disturbed_attempts"] = len(trial.get("disturbed_attempts", ()))
     return row | {key: value for key, value in trial["labels"].items() if key not in row}
 

@@ -8,8 +8,11 @@ from analysis.convergence.compare import compare_trial_with_reference
 from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.batch_shares import measure_batch_balance
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
+from analysis.metrics.checkpoints import mean_checkpoint_s, mean_checkpoint_s_per_step
 from analysis.metrics.collectives import count_extra_collectives, measure_collectives
+from analysis.metrics.declared_failures import declared_failure_interval_s
 from analysis.metrics.event_outcomes import find_event_times
+from analysis.metrics.goodput import list_node_losses, measure_goodput
 from analysis.metrics.learning.consensus import measure_consensus
 from analysis.metrics.learning.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.learning.staleness import staleness_statistics
@@ -101,6 +104,13 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         evaluated_model=evaluated_model(plan),
         gradient_bytes=plan.vector_bytes,
         slowest_link_bps=plan.slowest_link_bps,
+        goodput=measure_goodput(trial),
+        failure_policy=plan.recovery.on_failure if plan.declares_failures else None,
+        failure_interval_s=declared_failure_interval_s(plan),
+        checkpoint_interval_steps=plan.recovery.checkpoint.steps if plan.recovery.checkpoint else None,
+        node_losses=list_node_losses(trial),
+        mean_checkpoint_seconds=mean_checkpoint_s(trial),
+        mean_checkpoint_seconds_per_step=mean_checkpoint_s_per_step(trial),
         **asdict(measure_running_costs(trial)),
     )
 

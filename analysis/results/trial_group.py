@@ -191,6 +191,23 @@ class TrialGroup:
         shares = [trial.compute_utilisation.share for trial in self.trials]
         return None if None in shares else _mean_or_none([share for share in shares if share is not None])
 
+    @property
+    def declares_failures(self) -> bool:
+        """Whether the scenario declares events that end nodes, a failure policy, or checkpoints."""
+        return self.trials[0].failure_policy is not None
+
+    @property
+    def goodput(self) -> float | None:
+        """Goodput, averaged over the repeated trials; None if it is not known for one of them."""
+        shares = [trial.goodput.share for trial in self.trials]
+        return None if None in shares else _mean_or_none([share for share in shares if share is not None])
+
+    @property
+    def mean_checkpoint_s_per_step(self) -> float | None:
+        """Seconds of checkpoints per step of a worker, averaged over the repeated trials; None without checkpoints."""
+        seconds = [trial.mean_checkpoint_seconds_per_step for trial in self.trials]
+        return _mean_or_none([value for value in seconds if value is not None])
+
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
     """Group finished trials by strategy, swept values and number of workers, in the order of first appearance."""

@@ -8,6 +8,7 @@ from analysis.convergence.compare import ReferenceComparison
 from analysis.metrics.batch_shares import BatchBalanceResult
 from analysis.metrics.collectives import CollectiveTimes
 from analysis.metrics.event_outcomes import PlannedVsActualTimes
+from analysis.metrics.goodput import UNKNOWN_GOODPUT, Goodput, NodeLossResult
 from analysis.metrics.learning.consensus import ConsensusResult
 from analysis.metrics.learning.target import EvaluatedModel
 from analysis.metrics.learning.worker_samples import WorkerSampleCounts
@@ -91,6 +92,13 @@ class TrialResult:
     gradient_bytes: int = 0  # of a gradient or of the parameters on the wire, without compression; 0: not known
     slowest_link_bps: float | None = None  # smallest declared rate; None: no rate is declared
     evaluated_model: EvaluatedModel | None = "shared"  # parameters on which the target is decided; None: of a command
+    goodput: Goodput = UNKNOWN_GOODPUT  # share of the time in steps that count
+    failure_policy: str | None = None  # None: the scenario declares neither failures, nor a policy, nor checkpoints
+    failure_interval_s: float | None = None  # declared mean time between failures of all nodes together
+    checkpoint_interval_steps: int | None = None  # None: no checkpoints
+    node_losses: list[NodeLossResult] = field(default_factory=list)  # in the order of time
+    mean_checkpoint_seconds: float | None = None  # of one checkpoint of a worker; None: no checkpoint was written
+    mean_checkpoint_seconds_per_step: float | None = None  # of a worker; None: no checkpoint was written
 
     @property
     def is_finished(self) -> bool:

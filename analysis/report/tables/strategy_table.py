@@ -45,6 +45,7 @@ class StrategyRow:
     efficiency: str
     factors: str  # hardware × statistical efficiency
     compute_utilisation: str
+    goodput: str  # a dash where no failures are declared
     quality: str
     accelerator_hours: str
     energy: str  # modelled
@@ -61,6 +62,11 @@ class StrategyTable:
     rows: tuple[StrategyRow, ...]
     has_energy: bool  # whether any row has an energy
     has_costs: bool  # whether any row has an energy or a cost
+
+    @property
+    def has_goodput(self) -> bool:
+        """Whether the scenario of any row declares failures, a failure policy, or checkpoints."""
+        return any(row.goodput != NO_VALUE for row in self.rows)
 
     @property
     def has_speedups(self) -> bool:
@@ -97,7 +103,8 @@ def make_strategy_table(summary: RunSummary) -> StrategyTable:
             group,
             _format_time(group, time_metric),
             *_format_efficiencies(points.get((group.strategy, group.condition, group.workers))),
-            _format_compute_utilisation(group),
+            _format_mean_share([trial.compute_utilisation.share for trial in group.trials]),
+            _format_goodput(group),
             _format_quality_and_interval(group, metric),
             *_format_running_costs(group),
             _format_comparison(group, references[group.name], gaps),
@@ -147,9 +154,15 @@ def _format_efficiencies(point: SpeedupPoint | None) -> tuple[str, str, str]:
     return (f"{format_number(point.speedup)}{format_interval(point.speedup_ci)}", efficiency, factors)
 
 
-def _format_compute_utilisation(group: TrialGroup) -> str:
-    """Return the mean compute utilisation of the repeats with its interval."""
-    shares = [trial.compute_utilisation.share for trial in group.trials]
+def _format_goodput(group: TrialGroup) -> str:
+    """Return the mean goodput of the repeats with its interval; a dash if the scenario declares no failures."""
+    if not group.declares_failures:
+        return NO_VALUE
+    return _format_mean_share([trial.goodput.share for trial in group.trials])
+
+
+def _format_mean_share(shares: Sequence[float | None]) -> str:
+    """Return the mean share of the repeats with its interval."""
     known = [share for share in shares if share is not None]
     if len(known) < len(shares):
         return NOT_MEASURED

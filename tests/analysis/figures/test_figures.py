@@ -35,7 +35,7 @@ from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
 from analysis.results.measure_trial import measure_trial
-from analysis.results.summary import build_run_summary
+from analysis.results.summary import RunSummary, build_run_summary
 from services.learning.sample_pictures import PictureBox, SamplePictures
 
 RunWriter = Callable[..., RunFolder]
@@ -58,10 +58,20 @@ def draw_unequal_run(
         _end_worse(folder.trial_folders[-1], line)
         _log_sample_pictures(folder.trial_folders[-1], line)
         _log_consensus(folder.trial_folders[-1], line)
-        analysed = AnalysedRun(*analyse_run(folder))
-        return list(report.draw_report_figures(analysed))
+        table, summary = analyse_run(folder)
+        return list(report.draw_report_figures(AnalysedRun(table, _declare_failures(summary))))
 
     return drawn
+
+
+def _declare_failures(summary: RunSummary) -> RunSummary:
+    """Let failures be four times as rare under the second condition."""
+    intervals_s = dict(zip(summary.swept_values, (60.0, 240.0), strict=True))
+    trials = [
+        replace(trial, failure_policy="continue", failure_interval_s=intervals_s[trial.condition])
+        for trial in summary.trials
+    ]
+    return replace(summary, trials=trials)
 
 
 def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:

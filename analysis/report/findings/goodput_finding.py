@@ -1,0 +1,63 @@
+"""Sentences on the goodput of a run whose scenario declares failures."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from analysis.report.wording import format_count, format_quantity, join_names
+from analysis.results.summary import RunSummary
+from analysis.results.trial_group import TrialGroup
+
+PARTS = {  # field of Goodput -> name in a sentence
+    "lost_steps": "lost steps",
+    "detection": "the detection of failures",
+    "recovery": "recovery",
+    "checkpoints": "checkpoints",
+    "absence": "the absence of lost workers",
+    "other": "gaps that are not explained",
+}
+MIN_NAMED_SHARE = 0.01  # smaller parts of the time are not named
+MAX_NAMED = 4  # groups whose goodput a sentence states
+
+
+def describe_goodput(summary: RunSummary) -> list[str]:
+    """Return sentences on the goodput, and on trials whose goodput is not measured.
+
+    Return no sentence if the scenario declares no failures: the goodput then says nothing about failures.
+    """
+    groups = [group for group in summary.trial_groups if group.declares_failures and not group.is_baseline]
+    known = sorted((group for group in groups if group.goodput is not None), key=lambda each: -(each.goodput or 0.0))
+    return [*([_describe_groups(known)] if known else []), *_describe_unmeasured(summary)]
+
+
+def _describe_groups(groups: Sequence[TrialGroup]) -> str:
+    """Return the goodput of groups from the highest to the lowest, and what the lowest loses most time to."""
+    shown = groups if len(groups) <= MAX_NAMED else [groups[0], groups[-1]]
+    texts = [f"{format_quantity(group.goodput, '%')} with {group.description}" for group in shown]
+    between = "" if len(shown) == len(groups) else "; the other goodputs lie between these"
+    lost_count = sum(len(trial.node_losses) for group in groups for trial in group.trials)
+    trial_count = sum(len(group.trials) for group in groups)
+    lost = f"{format_count(lost_count, 'node')} lost in {format_count(trial_count, 'trial')}" if lost_count else ""
+    losses = lost or "no node was lost"
+    return f"goodput is {join_names(texts)}{between} ({losses}){_describe_largest_part(groups[-1], len(groups))}"
+
+
+def _describe_largest_part(group: TrialGroup, group_count: int) -> str:
+    """Return the largest part of the time of a group that is not goodput; empty if it is small."""
+    shares = {
+        part: sum(getattr(trial.goodput, part) or 0.0 for trial in group.trials) / len(group.trials) for part in PARTS
+    }
+    part = max(shares, key=lambda name: shares[name])
+    if shares[part] < MIN_NAMED_SHARE:
+        return ""
+    subject = f"{group.strategy} loses" if group_count == 1 else "the last loses"
+    return f"; {subject} most of the rest to {PARTS[part]} ({format_quantity(shares[part], '%')})"
+
+
+def _describe_unmeasured(summary: RunSummary) -> list[str]:
+    """Return one sentence per reason why the goodput of trials with declared failures is not measured."""
+    trials = [trial for trial in summary.trials if trial.failure_policy is not None and not trial.baseline]
+    unmeasured = sorted((t for t in trials if t.goodput.share is None), key=lambda trial: trial.goodput.reason)
+    return [
+        f"goodput is not measured in {len([*members])} of {format_count(len(trials), 'trial')}: {reason}"
+        for reason, members in groupby(unmeasured, key=lambda trial: trial.goodput.reason)
+    ]
