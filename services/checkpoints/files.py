@@ -139,16 +139,16 @@ def read_checkpoint(
     return _read_file(path, read)
 
 
-def describe_checkpoint(path: Path) -> WrittenCheckpoint:
-    """Return size and digest of a checkpoint file, after verifying its prefix, header and size, but not its data.
+def describe_checkpoint(path: Path) -> tuple[CheckpointIdentity, WrittenCheckpoint]:
+    """Return whose state a file has, and its size and digest, after verifying prefix, header and size, but no data.
 
     Raises:
         CheckpointError: the file can't be read, is truncated, or its header is altered.
     """
 
-    def read(reader: _FileReader) -> WrittenCheckpoint:
-        reader.read_header()
-        return WrittenCheckpoint(reader.file_bytes, reader.prefix.header_digest.hex())
+    def read(reader: _FileReader) -> tuple[CheckpointIdentity, WrittenCheckpoint]:
+        written = WrittenCheckpoint(reader.file_bytes, reader.prefix.header_digest.hex())
+        return reader.read_header().identity, written
 
     return _read_file(path, read)
 

@@ -5,6 +5,7 @@ coordinator writes the manifest when all nodes have written their files. Until t
 readers ignore it.
 """
 
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from services.checkpoints.atomic_files import synchronise_folder, write_file_atomically
 from services.checkpoints.checkpoint_error import CheckpointError
-from services.checkpoints.file_format import DIGEST_PATTERN
+from services.checkpoints.file_format import DIGEST_PATTERN, CheckpointIdentity
 from services.checkpoints.files import WrittenCheckpoint, describe_checkpoint
 from services.schema.component import FrozenRecord
 from services.schema.errors import os_error_cause
@@ -54,6 +55,24 @@ class CheckpointManifest(FrozenRecord):
             check_node_name(node)
         return files
 
+    def identity_of(self, node: str) -> CheckpointIdentity:
+        """Return the identity that the file of a node must have, apart from its number of samples."""
+        return CheckpointIdentity(
+            plan_digest=self.plan_digest, trial=self.trial, node=node, step=self.step, epoch=self.epoch
+        )
+
+
+class ManifestDocument(FrozenRecord):
+    """Content of a manifest file: the manifest, and its digest."""
+
+    manifest: CheckpointManifest
+    digest: str  # SHA-256 digest of the manifest as JSON
+
+    @classmethod
+    def of_manifest(cls, manifest: CheckpointManifest) -> "ManifestDocument":
+        """Return the document of a manifest, with its digest."""
+        return cls(manifest=manifest, digest=hashlib.sha256(manifest.model_dump_json().encode()).hexdigest())
+
 
 class CompleteCheckpoint(NamedTuple):
     """A complete checkpoint, whose files have the sizes and headers that its manifest names."""
@@ -90,7 +109,8 @@ class CheckpointFolder:
         folder = self.step_folder(step)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            synchronise_folder(self.path)
+            for changed in (self.path, self.trial_folder):
+                synchronise_folder(changed)
         except OSError as error:
             raise CheckpointError(folder, f"its folder can't be created: {os_error_cause(error)}") from error
         return _node_path(folder, node)
@@ -127,7 +147,7 @@ class CheckpointFolder:
         )
         checkpoint = CompleteCheckpoint(self.step_folder(step), manifest)
         _check_files(checkpoint)
-        content = manifest.model_dump_json(indent=1).encode()
+        content = ManifestDocument.of_manifest(manifest).model_dump_json(indent=1).encode()
         write_file_atomically(checkpoint.folder / MANIFEST_NAME, [content], len(content))
         return checkpoint
 
@@ -206,21 +226,23 @@ def _read_manifest(folder: Path) -> CheckpointManifest:
         size = path.stat().st_size
         if size > MAX_MANIFEST_BYTES:
             raise CheckpointError(path, f"has {size:,} bytes; {MAX_MANIFEST_BYTES:,} are allowed")
-        manifest = CheckpointManifest.model_validate_json(path.read_bytes())
+        document = ManifestDocument.model_validate_json(path.read_bytes())
     except OSError as error:
         raise CheckpointError(path, f"can't be read: {os_error_cause(error)}") from error
     except ValidationError as error:
         raise CheckpointError(path, f"is not valid: {error.errors()[0]['msg']}") from error
-    if manifest.step != _step_of_folder(folder):
-        raise CheckpointError(path, f"is that of step {manifest.step}")
-    return manifest
+    if document != ManifestDocument.of_manifest(document.manifest):
+        raise CheckpointError(path, "is altered: the SHA-256 digest differs")
+    if document.manifest.step != _step_of_folder(folder):
+        raise CheckpointError(path, f"is that of step {document.manifest.step}")
+    return document.manifest
 
 
 def _check_files(checkpoint: CompleteCheckpoint) -> None:
     """Compare sizes and headers of all files with the manifest.
 
     Raises:
-        CheckpointError: a file is missing, truncated, or another one.
+        CheckpointError: a file is missing, truncated, or another one, such as that of another step.
     """
     manifest = checkpoint.manifest
     for worker in manifest.workers:
@@ -228,7 +250,9 @@ def _check_files(checkpoint: CompleteCheckpoint) -> None:
             raise CheckpointError(checkpoint.folder / MANIFEST_NAME, f"has no file of {worker}")
     for node, expected in manifest.files.items():
         path = checkpoint.node_path(node)
-        if describe_checkpoint(path) != (expected.bytes, expected.digest):
+        identity, written = describe_checkpoint(path)
+        is_expected = identity.model_copy(update={"samples": 0}) == manifest.identity_of(node)
+        if not is_expected or written != (expected.bytes, expected.digest):
             raise CheckpointError(path, "is not the file that the manifest of its checkpoint names")
 
 

@@ -7,6 +7,7 @@ strategy, compressor and optimiser and encodes its state.
 
 from typing import Any, TypeAlias
 
+from services.checkpoints.other_worker_count import WorkerSnapshot
 from services.compressors import CompressorSeed
 from services.compressors.encoding.randomness import VectorRandomness
 from services.compressors.sparsification.dgc import DgcState
@@ -53,4 +54,5 @@ STATE_CLASSES: tuple[StateClass, ...] = (
     UpdateRuleState,
     VectorRandomness,
     WorkerReplicaState,
+    WorkerSnapshot,
 )

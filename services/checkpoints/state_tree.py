@@ -29,7 +29,7 @@ STORABLE_DTYPES = frozenset(
 PLAIN_TYPES = (bool, int, float, str)
 FLOAT_DIGITS = 16  # hexadecimal
 INT64 = np.iinfo(np.int64)
-MAX_DEPTH = 32  # of nested values; the deepest state of an algorithm has ten levels
+MAX_DEPTH = 32  # of nested values; states of algorithms have fewer
 
 
 class InvalidStateTree(ValueError):

@@ -16,8 +16,10 @@ are. Servers apply weights after decompression. The means of local training are 
 exchange, so the next exchange has the same result as without the change. There, a new worker begins with the common
 parameters, and with a copy of the optimiser's state of the first.
 
-The position in the data is a number of steps, and most random numbers are functions of seed, step and rank. Compressors
-draw by seed, sender and number of the vector: the number is part of their state, the sender is that of the new rank.
+The position in the data is a number of steps, and most random numbers are functions of seed, step and rank.
+Compressors draw by seed, sender and number of the vector: the number is part of their state, the sender is that of
+the new rank. Where every worker owns a part of the samples, other workers need another partition, which no state
+contains.
 """
 
 from services.checkpoints.other_worker_count.strategy_states import (

@@ -217,16 +217,19 @@ def test_state_moves_between_device_and_servers_at_a_switch(
 
 
 @every_optimiser
-def test_optimiser_continues_from_a_stored_state_with_the_same_bits(optimiser: Optimiser) -> None:
-    """A worker restores the state from a checkpoint, and its next updates must not show it."""
+def test_optimiser_continues_from_a_stored_state_with_the_same_bits(
+    optimiser: Optimiser, device: ComputeDevice
+) -> None:
+    """A worker restores the state from a checkpoint to its device, and its next updates must not show it."""
     rng = np.random.default_rng(5)
-    params, grads = rng.standard_normal(12), rng.standard_normal((6, 12))
+    params, grads = device.to_device(rng.standard_normal(12)), device.to_device(rng.standard_normal((6, 12)))
     expected, _ = apply_gradients(optimiser, params, grads)
 
     params, state = apply_gradients(optimiser, params, grads[:3])
-    encoded = encode_state((params, state))
-    params, state = decode_state(encoded._replace(arrays=tuple(array.copy() for array in encoded.arrays)))
+    encoded = encode_state((params, state), device.to_host)
+    copied = encoded._replace(arrays=tuple(array.copy() for array in encoded.arrays))
+    params, state = decode_state(copied, device.to_device)
     for grad in grads[3:]:
         params, state = optimiser.update_params(params, grad, state, whole_vector(params))
 
-    assert params.tobytes() == expected.tobytes()
+    assert device.to_host(params).tobytes() == device.to_host(expected).tobytes()

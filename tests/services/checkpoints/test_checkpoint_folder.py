@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from services.checkpoints import (
     CheckpointError,
@@ -22,13 +24,12 @@ NODES = ("worker-0", "worker-1", "server-0")
 WORKERS = NODES[:2]
 
 
-def write_node_files(
-    folder: CheckpointFolder, step: int, nodes: tuple[str, ...] = NODES
-) -> dict[str, WrittenCheckpoint]:
-    """Write the files of nodes in a checkpoint."""
+def write_node_files(folder: CheckpointFolder, step: int, /, **changes: str | int) -> dict[str, WrittenCheckpoint]:
+    """Write the files of all nodes in a checkpoint."""
     written = {}
-    for node in nodes:
-        identity = CheckpointIdentity(plan_digest=PLAN, trial="trial", node=node, step=step)
+    for node in NODES:
+        fields = {"plan_digest": PLAN, "trial": "trial", "node": node, "step": step, "epoch": 1, "samples": 8 * step}
+        identity = CheckpointIdentity.model_validate(fields | changes)
         written[node] = write_checkpoint(folder.prepare_node_path(step, node), identity, np.full(9, step), DEVICE)
     return written
 
@@ -123,10 +124,10 @@ def test_manifest_of_an_incomplete_checkpoint_is_not_written(folder: CheckpointF
     written = write_node_files(folder, 20)
 
     with pytest.raises(CheckpointError, match="has no file of worker-2"):
-        folder.write_manifest(PLAN, "trial", 20, (*WORKERS, "worker-2"), written)
+        folder.write_manifest(PLAN, "trial", 20, (*WORKERS, "worker-2"), written, epoch=1)
     (folder.step_folder(20) / "server-0.ckpt").unlink()
     with pytest.raises(CheckpointError, match="No such file"):
-        folder.write_manifest(PLAN, "trial", 20, WORKERS, written)
+        folder.write_manifest(PLAN, "trial", 20, WORKERS, written, epoch=1)
     assert folder.latest_complete(PLAN) is None
 
 
@@ -139,7 +140,7 @@ def test_name_of_a_node_never_leads_out_of_the_folder(folder: CheckpointFolder, 
     write_complete(folder, 20)
     path = folder.step_folder(20) / "manifest.json"
     manifest = json.loads(path.read_text())
-    manifest["files"][node] = manifest["files"]["worker-0"]
+    manifest["manifest"]["files"][node] = manifest["manifest"]["files"]["worker-0"]
     path.write_text(json.dumps(manifest))
     assert folder.latest_complete(PLAN) is None
 
@@ -182,3 +183,41 @@ def test_folder_that_cannot_be_created_is_an_error_with_its_reason(tmp_path: Pat
 
     with pytest.raises(CheckpointError, match="its folder can't be created"):
         CheckpointFolder(tmp_path).prepare_node_path(20, "worker-0")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"plan_digest": "cd" * 32}, {"trial": "other"}, {"node": "worker-7"}, {"step": 19}, {"epoch": 2}],
+    ids=repr,
+)
+def test_files_of_another_plan_trial_node_step_or_epoch_complete_no_checkpoint(
+    folder: CheckpointFolder, changes: dict[str, str | int]
+) -> None:
+    """A node that was lost for some time may write its file late, in a later epoch of the membership."""
+    written = write_node_files(folder, 20, **changes)
+
+    with pytest.raises(CheckpointError, match="is not the file that the manifest of its checkpoint names"):
+        folder.write_manifest(PLAN, "trial", 20, WORKERS, written, epoch=1)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(position=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
+def test_altered_manifest_is_ignored_or_has_the_same_meaning(
+    folder: CheckpointFolder, position: float, change: int
+) -> None:
+    """Ranks of workers are only in the manifest; a space may become a tab."""
+    if not (folder.path / "step-00000040").exists():
+        write_complete(folder, 20)
+        write_complete(folder, 40)
+    path, latest = folder.step_folder(40) / "manifest.json", folder.latest_complete(PLAN)
+    content = bytearray(path.read_bytes())
+    original = bytes(content)
+    content[int(position * len(content))] ^= change
+    path.write_bytes(content)
+    try:
+        found = folder.latest_complete(PLAN)
+    finally:
+        path.write_bytes(original)
+
+    assert found is not None
+    assert found == latest or found.manifest.step == 20
