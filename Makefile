@@ -3,6 +3,8 @@
 PYTHON ?= python3
 bin    := .venv/bin
 ready  := .venv/.ready
+audit_bin   := .venv-audit/bin
+audit_ready := .venv-audit/.ready
 torch_bin   := .venv-torch/bin
 torch_ready := .venv-torch/.ready
 
@@ -10,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -67,6 +69,14 @@ check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/python .ci/check-words
 	PYTHON=$(bin)/python .ci/check-proto
 
+audit: $(ready) $(audit_ready) ## look up known vulnerabilities of all installed packages; exit code 3 of .ci/audit: not audited
+	$(audit_bin)/python .ci/audit
+
+sbom: $(ready) $(audit_ready) ## write the packages in the node image to build/node-image.spdx.json, and validate the file
+	@mkdir -p build
+	$(bin)/ensayo images --sbom build/node-image.spdx.json
+	$(audit_bin)/pyspdxtools --infile build/node-image.spdx.json
+
 bench: $(ready) ## measure this machine: codec, predicted steps, start-up of engines [ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.machinery $(ARGS)
 
@@ -117,7 +127,13 @@ proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto
 
 clean: ## remove what make built; runs/ stays
-	rm -rf .venv .venv-torch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-audit .venv-torch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Neither tool is needed to develop Ensayo.
+$(audit_ready): Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet pip-audit==2.10.1 spdx-tools==0.8.5
+	@touch $@
 
 # Both environments hold Ensayo and its development tools. PyTorch has an environment of its own, because it is large and
 # the package does not need it.

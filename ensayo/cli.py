@@ -401,6 +401,9 @@ def measure_host_capacity(engine_name: EngineOption = None) -> None:
 @app.command("images")
 def build_images(
     cuda: Annotated[bool, typer.Option("--cuda", help="build the image for nodes with an NVIDIA GPU")] = False,
+    sbom: Annotated[
+        Path | None, typer.Option("--sbom", help="write the packages in the image to this file, as SPDX 2.3 in JSON")
+    ] = None,
 ) -> None:
     """Build the container image of the nodes, unless it exists.
 
@@ -408,10 +411,14 @@ def build_images(
     """
     from compose.engines.containers.engine import DockerEngine
     from compose.engines.containers.node_image.build import build_node_image
+    from compose.engines.containers.node_image.contents import write_bill_of_materials
 
     if missing := DockerEngine().missing_software():
         raise HostError(f"the node image can't be built: {missing}; `ensayo doctor` checks Docker")
-    typer.echo(build_node_image("cuda" if cuda else "cpu", partial(typer.echo, err=True)))
+    tag = build_node_image("cuda" if cuda else "cpu", partial(typer.echo, err=True))
+    if sbom is not None:
+        sbom.write_text(write_bill_of_materials(tag), encoding="utf-8")
+    typer.echo(tag)
 
 
 @app.command("schema")

@@ -6,9 +6,9 @@ depend on keys of plan.json, except for a strategy's own parameters.
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
 
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
@@ -27,6 +27,16 @@ NODE_LOSS_EVENTS = frozenset({"kill", "restart", "oom"})  # kinds of events that
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
+def _check_is_file_name(name: str) -> str:
+    """Return a name that becomes part of a path, for example in exports: a plan may come from elsewhere."""
+    if not name or name in {".", ".."} or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is not the name of a file")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_check_is_file_name)]
+
+
 class PlanJsonSection(BaseModel):
     """Frozen record of one section of plan.json.
 
@@ -42,7 +52,7 @@ class PlannedNode(PlanJsonSection):
     A property that the scenario does not declare is None.
     """
 
-    name: str
+    name: FileName
     role: str
     rank: int | None = None
     throughput: float | None = None  # samples per second
@@ -126,7 +136,7 @@ class TrialPlan(PlanJsonSection):
     step_profile: CommandStepProfile | None = None  # of a command, by its dry run
     collective_s: tuple[float, ...] = ()  # predicted seconds of each collective of the step profile
     run: str = ""
-    trial: str
+    trial: FileName
     label: str  # of the strategy in the scenario
     baseline: bool = False
     repeat: int = 0

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from services.scenario.checked_study import CHECKED_STUDIES
 from services.scenario.published_curves import PublishedCurve
 from services.schema.errors import UserError
+from services.schema.folder_links import check_has_no_outward_links
 
 SKIPPED_TRIAL_KEYS = {"trial", "strategy", "workers", "labels", "reason"}
 PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])
@@ -134,12 +135,13 @@ class RunFolder:
         return TrialFolder(self.path / "trials" / trial_name)
 
     def check_is_run_folder(self) -> None:
-        """Raise UserError if the folder has neither manifest.json nor trials.
+        """Raise UserError if the folder has neither manifest.json nor trials, or a link that leads out of it.
 
-        The analysis writes into run folders only.
+        The analysis writes into run folders only. A run folder may come from elsewhere.
         """
         if not self.trial_folders and not self.manifest:
             raise UserError(f"{self.path}: not a run folder; a run folder has manifest.json and trials/")
+        check_has_no_outward_links(self.path)
 
     @property
     def manifest(self) -> dict[str, Any]:

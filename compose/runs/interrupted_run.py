@@ -34,6 +34,7 @@ from services.scenario.commands.command_workload import CommandWorkload
 from services.scenario.commands.step_profile import install_step_profiler
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError, os_error_cause
+from services.schema.folder_links import check_has_no_outward_links
 
 HOST_FACTS_THAT_AFFECT_TIMES = ("machine", "processor", "cores")
 NO_RUN_FOLDER = "this is not a readable run folder; pass one to --resume, such as runs/latest, or start a new run"
@@ -65,6 +66,7 @@ def read_interrupted_run(run_folder: Path) -> InterruptedRun:
             files are missing or have changed.
     """
     run_folder = run_folder.resolve()
+    check_has_no_outward_links(run_folder)
     with _explain_unreadable_files(run_folder):
         manifest = json.loads((run_folder / "manifest.json").read_text(encoding="utf-8"))
         resolved = yaml.safe_load((run_folder / "resolved.yaml").read_text(encoding="utf-8"))

@@ -217,7 +217,7 @@ class _YamlNodeReader:
                 node, key_path, f"the number has more than {MAX_NUMBER_LENGTH} characters; write a shorter one"
             )
         if not decode:
-            return self._add_problem(node, key_path, f"the YAML tag {node.tag} is not supported; remove it")
+            return self._add_unknown_tag(node, key_path)
         try:
             value = decode(node.value)
         except ValueError:  # only an explicit tag, such as `!!int five`, selects a decoder that does not match
@@ -230,10 +230,14 @@ class _YamlNodeReader:
 
     @read_node.register
     def _read_sequence(self, node: yaml.SequenceNode, key_path: KeyPath) -> Any:
+        if node.tag != TAG_PREFIX + "seq":
+            return self._add_unknown_tag(node, key_path)
         return [self._read_value_of_key(item, item, (*key_path, k)) for k, item in enumerate(node.value)]
 
     @read_node.register
     def _read_mapping(self, node: yaml.MappingNode, key_path: KeyPath) -> Any:
+        if node.tag != TAG_PREFIX + "map":
+            return self._add_unknown_tag(node, key_path)
         scalars = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
         if len(scalars) < len(node.value):
             return self._add_problem(node, key_path, "a key must be a word, not a list or a section")
@@ -266,6 +270,9 @@ class _YamlNodeReader:
         if len(key_path) > MAX_YAML_DEPTH:
             return TOO_DEEP
         return TOO_MANY_NODES if len(self.positions) > MAX_YAML_NODES else ""
+
+    def _add_unknown_tag(self, node: yaml.Node, key_path: KeyPath) -> None:
+        self._add_problem(node, key_path, f"the YAML tag {node.tag} is not supported; remove it")
 
     def _add_problem(self, node: yaml.Node, key_path: KeyPath, message: str) -> None:
         self.problems.append(ScenarioProblem(self._node_position(node), ".".join(map(str, key_path)), message))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from services.commands.coordinator import CommandCoordinator
-from services.coordinator.service import RunEventService, check_caller_certificate
+from services.coordinator.service import RunEventService
 from services.plan import CommandPlan
 from services.runtime.identity import NodeIdentity
 from services.transport.grpc.coordinator_client import GrpcRunEventClient
@@ -20,32 +20,32 @@ class CommandControlService(RunEventService, CommandControlServicer):  # type: i
         self._coordinator = coordinator
 
     async def ReportFirstStep(self, request: wire.FirstStep, context: Any) -> wire.StepAck:  # noqa: N802 - named by the .proto
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         self._coordinator.report_first_step(request.node_name, request.begin_s)
         return wire.StepAck()
 
     async def CompleteFirstStep(self, request: wire.WaitRequest, context: Any) -> wire.RunStart:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         return wire.RunStart(start_s=self._coordinator.complete_first_step())
 
     async def AwaitTrainingStart(self, request: wire.WaitRequest, context: Any) -> wire.RunStart:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         return wire.RunStart(start_s=await self._coordinator.await_training_start())
 
     async def ReportMetrics(self, request: wire.MetricsReport, context: Any) -> wire.StepAck:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         self._coordinator.report_metrics(dict(request.values), request.step, request.samples)
         return wire.StepAck()
 
     async def ReportProcessEnd(self, request: wire.ProcessEndReport, context: Any) -> wire.ProcessEndCause:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         description = await self._coordinator.report_process_end(
             request.node_name, request.description, has_lost_connection=request.has_lost_connection
         )
         return wire.ProcessEndCause(description=description)
 
     async def Leave(self, request: wire.CommandEnd, context: Any) -> wire.LeaveAck:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         await self._coordinator.leave(request.node_name, request.step, request.samples, request.last_step_end_s)
         return wire.LeaveAck()
 

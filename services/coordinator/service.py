@@ -1,6 +1,8 @@
 """gRPC service of the coordinator: passes each call of a node to a `CoordinatorRuntime`."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -11,6 +13,8 @@ from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.step_events import StepEventStarts
 from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
 from services.runtime.membership import CheckpointReport, RecoveryReport
+from services.runtime.refused_connections import RefusedConnectionLog
+from services.runtime.run_log import RunLog
 from services.schema.errors import AuthenticationError, EvictedError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
@@ -22,6 +26,10 @@ class RunEventCoordinator(Protocol):
     @property
     def step_events(self) -> StepEventStarts:
         """Start times of link events and faults of nodes that wait for a training step."""
+
+    @property
+    def log(self) -> RunLog:
+        """Log of the run."""
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
         """Register a ready node, wait for the start, and return its time in virtual seconds."""
@@ -35,24 +43,30 @@ class RunEventService:
 
     def __init__(self, coordinator: RunEventCoordinator) -> None:
         self._events_coordinator = coordinator
+        self._rejections = RefusedConnectionLog(coordinator.log)
+
+    async def _check_caller(self, node_name: str, context: Any) -> None:
+        """Abort and record a call whose TLS certificate is not that of the node `node_name`."""
+        await check_caller_certificate(node_name, context, partial(self._rejections.record, claimed_sender=node_name))
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.RunStart:  # noqa: N802 - named by the .proto
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         try:
             start_s = await self._events_coordinator.join(request.node_name, request.plan_sha256)
         except AuthenticationError as error:
+            self._rejections.record(str(error), request.node_name)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except EvictedError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return wire.RunStart(start_s=start_s)
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         self._events_coordinator.step_events.report_step_start(request.node_name, request.step)
         return wire.StepAck()
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         start_s = await self._events_coordinator.step_events.await_start(request.event_number)
         return wire.EventStart(start_s=start_s)
 
@@ -65,7 +79,7 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
         self._runtime = runtime
 
     async def ReportEvaluationPoint(self, request: wire.EvaluationPointReport, context: Any) -> wire.RunDecision:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         report = EvaluationPointReport(
             node_name=request.node_name,
             number=request.number,
@@ -87,13 +101,13 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
         )
 
     async def AwaitStrategySwitch(self, request: wire.WaitRequest, context: Any) -> wire.StrategySwitchCall:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         return wire.StrategySwitchCall(must_switch_strategy=await self._runtime.await_strategy_switch_start())
 
     async def ReportStrategySwitch(  # noqa: N802 - the name in the proto file
         self, request: wire.StrategySwitchState, context: Any
     ) -> wire.StrategySwitchDecision:
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         try:
             decision = await self._runtime.report_strategy_switch(_read_strategy_switch_report(request))
         except ProtocolError as error:
@@ -101,19 +115,19 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
         return wire.StrategySwitchDecision(**asdict(decision))
 
     async def AwaitStop(self, request: wire.WaitRequest, context: Any) -> wire.RunDecision:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         reason = await self._runtime.await_run_stop()
         return wire.RunDecision(stop=True, stop_reason=reason)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         await self._runtime.leave(
             request.node_name, FinalNodeReport(request.parameters, request.version, request.samples)
         )
         return wire.LeaveAck()
 
     async def SendHeartbeat(self, request: wire.WaitRequest, context: Any) -> wire.StepAck:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         try:
             self._runtime.membership.handle_heartbeat(request.node_name)
         except EvictedError as error:
@@ -121,12 +135,12 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
         return wire.StepAck()
 
     async def AwaitMembership(self, request: wire.MembershipRequest, context: Any) -> wire.MembershipEpoch:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         membership = await self._runtime.membership.await_membership(request.known_epoch)
         return wire.MembershipEpoch(**asdict(membership))
 
     async def ReportRecovery(self, request: wire.RecoveryReport, context: Any) -> wire.RecoveryDecision:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         report = RecoveryReport(request.node_name, request.epoch, tuple(request.steps))
         try:
             decision = await self._runtime.membership.report_recovery_steps(report)
@@ -135,18 +149,24 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
         return wire.RecoveryDecision(**asdict(decision))
 
     async def ReportCheckpoint(self, request: wire.CheckpointReport, context: Any) -> wire.StepAck:  # noqa: N802
-        await check_caller_certificate(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         report = CheckpointReport(request.node_name, request.epoch, request.step, request.bytes, request.digest)
         self._runtime.checkpoints.handle_report(report)
         return wire.StepAck()
 
 
-async def check_caller_certificate(node_name: str, context: Any) -> None:
-    """Abort a gRPC call if the caller's TLS certificate is not that of the node `node_name`."""
+async def check_caller_certificate(
+    node_name: str, context: Any, record_rejection: Callable[[str], None] = lambda _reason: None
+) -> None:
+    """Abort a gRPC call if the caller's TLS certificate is not that of the node `node_name`.
+
+    `record_rejection` is called with the reason before.
+    """
     certificates = context.auth_context().get("x509_pem_cert", ())
     certificate_names = [_certificate_node_name(certificate) for certificate in certificates]
     if node_name not in certificate_names:
         message = f"a call with the certificate of {certificate_names} can't be made for node {node_name}"
+        record_rejection(message)
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 

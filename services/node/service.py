@@ -26,15 +26,18 @@ from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.core_share import measure_cpu_core_share
 from services.runtime.host_facts import find_network_interface, read_bytes_sent
 from services.runtime.identity import NodeIdentity
+from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
 from services.schema.errors import DeadlineExceeded, EnsayoError, EvictedError
 from services.transport.data_planes import DATA_PLANES
-from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, open_channel
+from services.transport.grpc.channels import listen_on, open_channel, server_options
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
 from services.transport.plan_shaping import make_link_shaping
+from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 HEALTH_TIMEOUT_S = 2.0
+CONTROL_IDLE_TIMEOUT_S = 300.0  # wall seconds; nodes connect again when they make a call
 STOP_GRACE_S = 2.0  # wall seconds in which the last replies can reach their nodes
 # Containers exit one after another: Docker 20.10 hung when 32 containers left a network at the same moment.
 EXIT_INTERVAL_S = 0.04
@@ -107,7 +110,9 @@ async def _run_node(
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
     sys.stdout = sys.stderr  # of a user's model, which may print: the standard output has only the log
-    grpc_server = grpc.aio.server(options=GRPC_OPTIONS)
+    grpc_server = grpc.aio.server(
+        options=server_options(plan.control_message_limit_bytes, HANDSHAKE_TIMEOUT_S, CONTROL_IDLE_TIMEOUT_S)
+    )
     health_servicer = health.HealthServicer()
     add_HealthServicer_to_server(health_servicer, grpc_server)
     listen_on(grpc_server, node.addresses.control, tls_identity)
@@ -210,6 +215,7 @@ async def _run_worker_or_server(
         encrypt=plan.security.data == "tls",
         payload_scale=plan.payload_scale,
     )
+    transport.limit_incoming_streams(plan.payload_limit_bytes, RefusedConnectionLog(log))
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(

@@ -164,6 +164,22 @@ class Plan(FrozenRecord, ABC):
         return choose_message_bytes(self.vector_bytes, is_declared_size=self.payload is not None)
 
     @property
+    def payload_limit_bytes(self) -> int:
+        """Longest payload in bytes that a node accepts in one message of the data network.
+
+        Vectors are cut into pieces. A compressed piece may be longer than the piece by positions, scales and headers.
+        """
+        return 2 * self.message_size_limits.max_message_bytes + (1 << 20)
+
+    @property
+    def control_message_limit_bytes(self) -> int:
+        """Longest message in bytes that a node accepts on the control network.
+
+        The longest are reports of all parameters, of at most eight bytes each; digests and texts are short.
+        """
+        return 2 * 8 * self.parameters + (16 << 20)
+
+    @property
     def message_timeout_s(self) -> float:
         """Longest time for which a node waits for a message, in virtual seconds.
 

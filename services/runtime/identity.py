@@ -3,8 +3,9 @@
 The certificate comes from the run's own authority; the proofs are for data streams.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_bytes
 from time import time
 
 from cryptography import x509
@@ -15,11 +16,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 
+from services.runtime.proof_memory import ProofMemory
 from services.schema.errors import AuthenticationError
 from services.wire.data_pb2 import IdentityProof
 
 # A proof is made when a stream is opened; an older one has been recorded and replayed.
 PROOF_LIFETIME_S = 300.0
+NONCE_BYTES = 16
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 
 
@@ -33,33 +36,35 @@ class NodeIdentity:
     name: str
     ca_certificate: bytes
     certificate: bytes
-    private_key: bytes
+    private_key: bytes = field(repr=False)  # so that no error message contains it
+    accepted_proofs: ProofMemory = field(default_factory=ProofMemory, compare=False, repr=False)
 
     @classmethod
     def read(cls, node_name: str, secrets_folder: Path) -> "NodeIdentity":
         """Read a node's identity (certificates and private key) from files that an engine has written."""
-        return cls(node_name, *((secrets_folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
+        ca, certificate, key = ((secrets_folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE))
+        return cls(node_name, ca, certificate, key)
 
     def make_identity_proof(self, receiver_name: str) -> bytes:
         """Return a signed proof of this node's identity, for a stream to one receiver.
 
         The node opens the stream with the proof.
         """
-        key, issued_at = load_pem_private_key(self.private_key, None), time()
+        key, issued_at, nonce = load_pem_private_key(self.private_key, None), time(), token_bytes(NONCE_BYTES)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
-        signature = key.sign(_identity_proof_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
-        proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature)
+        signature = key.sign(_identity_proof_text(self.name, receiver_name, issued_at, nonce), ec.ECDSA(SHA256()))
+        proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature, nonce=nonce)
         return bytes(proof.SerializeToString())
 
     def verify_identity_proof(self, serialised_proof: bytes | None) -> str:
         """Verify a sender's proof of identity, and return the sender's name.
 
-        The sender opens a stream with the proof.
+        The sender opens a stream with the proof. A proof is accepted once.
 
         Raises:
-            AuthenticationError: the proof is missing, too old, from another run or for another receiver.
+            AuthenticationError: the proof is missing, too old, used before, from another run or for another receiver.
         """
         if serialised_proof is None:
             raise AuthenticationError("the stream carries no identity proof of its sender")
@@ -72,6 +77,7 @@ class NodeIdentity:
             raise AuthenticationError(
                 f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
             )
+        self.accepted_proofs.add(sender_name, proof.nonce, expires_at=proof.issued_at + PROOF_LIFETIME_S, now=time())
         return sender_name
 
     def _verify_proof_sender(self, proof: IdentityProof) -> str:
@@ -81,9 +87,24 @@ class NodeIdentity:
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise TypeError(f"the certificate of {sender_name} has no elliptic-curve key")
-        key.verify(proof.signature, _identity_proof_text(sender_name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
+        if len(proof.nonce) != NONCE_BYTES:
+            raise ValueError(f"the proof of {sender_name} has a nonce of {len(proof.nonce)} bytes")
+        signed_text = _identity_proof_text(sender_name, self.name, proof.issued_at, proof.nonce)
+        key.verify(proof.signature, signed_text, ec.ECDSA(SHA256()))
         return sender_name
 
 
-def _identity_proof_text(sender_name: str, receiver_name: str, issued_at: float) -> bytes:
-    return f"{sender_name} to {receiver_name} at {issued_at!r}".encode()
+def claimed_sender_name(serialised_proof: bytes | None) -> str:
+    """Return the node name in the certificate of a proof that was not accepted.
+
+    Return an empty text if there is none. The name is a claim of an unknown sender and is only good for a log.
+    """
+    try:
+        certificate = x509.load_der_x509_certificate(IdentityProof.FromString(serialised_proof or b"").certificate)
+        return str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    except (DecodeError, ValueError, TypeError, IndexError):
+        return ""
+
+
+def _identity_proof_text(sender_name: str, receiver_name: str, issued_at: float, nonce: bytes) -> bytes:
+    return f"{sender_name} to {receiver_name} at {issued_at!r}, nonce {nonce.hex()}".encode()

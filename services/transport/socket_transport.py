@@ -13,10 +13,16 @@ from services.cluster.links.fluid_link import FirstLastByteTimes
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
+from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
 from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
+
+# Wall seconds within which an unknown process that has connected must prove its identity.
+HANDSHAKE_TIMEOUT_S = 10.0
+# Limit of a payload where no plan states one. Vectors are cut into much shorter pieces.
+DEFAULT_PAYLOAD_LIMIT_BYTES = 256 << 20
 
 
 class SocketTransport(Transport):
@@ -64,6 +70,12 @@ class SocketTransport(Transport):
         self._shaping = shaping
         self._tls = identity if encrypt else None
         self._mailbox = Mailbox(timeout_s, clock.to_wall_s(1.0))
+        self._payload_limit_bytes = DEFAULT_PAYLOAD_LIMIT_BYTES
+        self._rejections: RefusedConnectionLog | None = None
+
+    def limit_incoming_streams(self, payload_limit_bytes: int, rejections: RefusedConnectionLog) -> None:
+        """Accept no longer payload in one message, and log refused streams. Call this before `start`."""
+        self._payload_limit_bytes, self._rejections = payload_limit_bytes, rejections
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""
@@ -123,6 +135,11 @@ class SocketTransport(Transport):
 
         The message is written after the emulated link has let it pass.
         """
+
+    def _record_rejection(self, reason: str, claimed_sender: str) -> None:
+        """Record that this node has refused a stream of another process, or a message in it."""
+        if self._rejections is not None:
+            self._rejections.record(reason, claimed_sender)
 
     def _count_padding_bytes(self, payload_bytes: int) -> int:
         """Return the number of zeros that are sent after a payload, without their header."""

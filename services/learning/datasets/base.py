@@ -111,5 +111,5 @@ def read_stored_arrays(dataset_name: str) -> dict[str, HostArray]:
 
     The file is `<dataset_name>.npz` in the folder services/learning/datasets/stored.
     """
-    with np.load(Path(__file__).parent / "stored" / f"{dataset_name}.npz") as file:
+    with np.load(Path(__file__).parent / "stored" / f"{dataset_name}.npz", allow_pickle=False) as file:
         return dict(file)

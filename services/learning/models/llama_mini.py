@@ -77,5 +77,5 @@ def _build_feed_forward(name: str, build_projection: BuildProjection) -> Layer:
 @cache
 def read_base_arrays() -> dict[str, HostArray]:
     """Return the stored arrays by name; the file has them in fp16."""
-    with np.load(BASE_FILE) as file:
+    with np.load(BASE_FILE, allow_pickle=False) as file:
         return {name: array.astype(np.float32) for name, array in file.items()}

@@ -21,6 +21,7 @@ GRPC_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
 )
+_MAX_INT32 = (1 << 31) - 1
 _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.NOT_FOUND: EvictedError,
@@ -29,6 +30,24 @@ _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
     grpc.StatusCode.PERMISSION_DENIED: AuthenticationError,
 }
+
+
+def server_options(
+    message_limit_bytes: int, handshake_timeout_s: float, idle_timeout_s: float
+) -> tuple[tuple[str, int], ...]:
+    """Return the options of a server that unknown processes can connect to.
+
+    Args:
+        message_limit_bytes: longest message that the server accepts; a longer one is not read.
+        handshake_timeout_s: wall seconds within which a new connection must be set up.
+        idle_timeout_s: wall seconds after which a connection without a call is closed.
+    """
+    return (
+        *(option for option in GRPC_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+        ("grpc.max_receive_message_length", min(message_limit_bytes, _MAX_INT32)),
+        ("grpc.server_handshake_timeout_ms", round(handshake_timeout_s * 1e3)),
+        ("grpc.max_connection_idle_ms", round(idle_timeout_s * 1e3)),
+    )
 
 
 def open_channel(address: Address, peer_name: str, identity: NodeIdentity | None) -> grpc.aio.Channel:

@@ -6,31 +6,32 @@ A stream is opened with the sender's signed identity.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import grpc
 
 from services.cluster.addresses import Address
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.clock import Clock
-from services.runtime.identity import NodeIdentity
+from services.runtime.identity import NodeIdentity, claimed_sender_name
 from services.runtime.transport import Message, MessageKind, MessageTag
-from services.schema.errors import AuthenticationError, DeadlineExceeded, PeerUnreachable
-from services.transport.codec import decode_message, encode_message
+from services.schema.errors import AuthenticationError, DeadlineExceeded, PeerUnreachable, ProtocolError
+from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES, decode_message, encode_message
 from services.transport.deadlines import DeadlineTimer
 from services.transport.grpc.channels import (
-    GRPC_OPTIONS,
     listen_on,
     make_network_error,
     open_channel,
+    server_options,
     translate_grpc_errors,
 )
 from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.shaping import TransportShaping
-from services.transport.socket_transport import SocketTransport
+from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S, SocketTransport
 from services.wire.data_pb2 import StreamReceipt
 
 SEND_METHOD = "/ensayo.wire.Data/SendMessages"
+STOP_GRACE_S = 1.0  # wall seconds in which the last replies can reach their nodes
 IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
@@ -78,9 +79,17 @@ class GrpcTransport(SocketTransport):
         super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt, payload_scale)
         self._streams: dict[str, _GrpcSendStream] = {}
         self._dropped_channels: list[grpc.aio.Channel] = []  # to nodes that were lost
-        self._server = grpc.aio.server(options=GRPC_OPTIONS)
+        self._receiving: set[asyncio.Task[Any]] = set()  # one task per open stream of a verified sender
+
+    def _wire_limit_bytes(self) -> int:
+        """Return the limit of payload and padding together: the shortest padded piece has one entry of eight bytes."""
+        padded_entry_bytes = 8 + self._count_padding_bytes(8)
+        return max(self._payload_limit_bytes, 2 * padded_entry_bytes)
 
     async def start(self) -> None:
+        message_limit_bytes = PREFIX_BYTES + PADDING_HEADER_BYTES + self._wire_limit_bytes()
+        options = server_options(message_limit_bytes, HANDSHAKE_TIMEOUT_S, idle_timeout_s=HANDSHAKE_TIMEOUT_S)
+        self._server = grpc.aio.server(options=options)
         handler = grpc.stream_unary_rpc_method_handler(self._receive_stream, None, StreamReceipt.SerializeToString)
         service, method = SEND_METHOD.strip("/").split("/")
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
@@ -102,7 +111,10 @@ class GrpcTransport(SocketTransport):
             await self._close_stream(peer_name, stream)
         for channel in self._dropped_channels:
             await channel.close()
-        await self._server.stop(self._stream_lifetime_wall_s)  # neighbours may still send
+        if self._receiving:  # neighbours may still send
+            await asyncio.wait(self._receiving, timeout=self._stream_lifetime_wall_s)
+        # gRPC also waits for connections of unknown processes, which must not delay the end by more than this.
+        await self._server.stop(STOP_GRACE_S)
 
     async def abort(self) -> None:
         """Stop the gRPC server at once.
@@ -186,12 +198,16 @@ class GrpcTransport(SocketTransport):
 
         Return the number of messages.
         """
+        proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
         try:
-            proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
             source = self._identity.verify_identity_proof(proof)
         except AuthenticationError as error:
+            self._record_rejection(str(error), claimed_sender_name(proof))
             await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._receiving.add(task)
+        task.add_done_callback(self._receiving.discard)
         try:
             async for encoded_message in encoded_messages:
                 message = decode_message(encoded_message)
@@ -199,6 +215,9 @@ class GrpcTransport(SocketTransport):
                 if not has_ended:
                     await self._deliver(source, message)
                     message_count += 1
+        except ProtocolError as error:
+            self._record_rejection(str(error), source)
+            await grpc_context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
                 self._mailbox.mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))

@@ -4,8 +4,10 @@ A stream is opened with the sender's signed identity.
 """
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from services.cluster.links.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
@@ -15,8 +17,9 @@ from services.transport.codec import encode_message_prefix, make_padding_buffers
 from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
-from services.transport.tcp.receiver import StreamReceiver
+from services.transport.tcp.receiver import MAX_UNIDENTIFIED_STREAMS, StreamReceiver
 from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_stream
+from services.transport.tcp.tls_handshake import IncomingTlsHandshake
 
 
 @dataclass
@@ -70,10 +73,14 @@ class TcpTransport(SocketTransport):
         self._streams: dict[str, _TcpSendStream] = {}
         self._receivers: set[StreamReceiver] = set()
         address = self._addresses[self._identity.name]
-        context = None if self._tls is None else tls.make_server_tls_context(self._tls)
+        make_protocol = (
+            self._make_receiver
+            if self._tls is None
+            else partial(self._make_tls_handshake, tls.make_server_tls_context(self._tls))
+        )
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._make_receiver, address.host, address.port, ssl=context)
+            self._server = await loop.create_server(make_protocol, address.host, address.port)
         except OSError as error:
             raise PeerUnreachable(f"can't listen on {address}: {error}") from error
 
@@ -93,8 +100,9 @@ class TcpTransport(SocketTransport):
         for peer_name, stream in self._streams.items():
             await self._close_stream(peer_name, stream)
         self._server.close()
-        if self._receivers:  # neighbours may still send
-            await asyncio.wait([receiver.closed for receiver in self._receivers], timeout=self._stream_lifetime_wall_s)
+        # Neighbours may still send. An unknown process that only keeps a connection open must not delay the end.
+        if open_streams := [receiver.closed for receiver in self._receivers if receiver.is_identified]:
+            await asyncio.wait(open_streams, timeout=self._stream_lifetime_wall_s)
         await self.abort()
 
     async def abort(self) -> None:
@@ -207,5 +215,19 @@ class TcpTransport(SocketTransport):
 
     def _make_receiver(self) -> StreamReceiver:
         """Return the receiver of a stream that another node has just opened."""
-        deliver = self._deliver if self._shaping else None
-        return StreamReceiver(self._identity, self._mailbox, deliver, self._receivers, self._count_padding_bytes)
+        return StreamReceiver(
+            self._identity,
+            self._mailbox,
+            self._deliver if self._shaping else None,
+            self._receivers,
+            self._count_padding_bytes,
+            payload_limit_bytes=self._payload_limit_bytes,
+            max_unidentified_streams=max(MAX_UNIDENTIFIED_STREAMS, 2 * len(self._addresses)),
+            record_rejection=self._record_rejection,
+        )
+
+    def _make_tls_handshake(self, tls_context: ssl.SSLContext) -> IncomingTlsHandshake:
+        """Return the TLS handshake of a connection that another process has just opened."""
+        return IncomingTlsHandshake(
+            tls_context, self._make_receiver, partial(self._record_rejection, claimed_sender="")
+        )

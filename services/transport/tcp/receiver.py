@@ -5,13 +5,14 @@ The receiver verifies the sender's identity and delivers its messages to the mai
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import cast
 
 import numpy as np
 
-from services.runtime.identity import NodeIdentity
+from services.runtime.identity import NodeIdentity, claimed_sender_name
 from services.runtime.transport import Message, MessageKind
 from services.schema.errors import AuthenticationError, PeerUnreachable, ProtocolError
 from services.transport.codec import (
@@ -24,9 +25,9 @@ from services.transport.codec import (
     message_tag,
 )
 from services.transport.mailbox import Mailbox
+from services.transport.socket_transport import DEFAULT_PAYLOAD_LIMIT_BYTES, HANDSHAKE_TIMEOUT_S
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
 
-HANDSHAKE_TIMEOUT_S = 10.0  # wall seconds for an unknown sender to prove its identity
 MAX_PROOF_BYTES = 64 << 10  # accepted from a sender that is not known yet
 # Size of the read buffer for small parts: a small message takes one system call, a large one is hardly copied.
 READ_AHEAD_BYTES = 16 << 10
@@ -34,7 +35,10 @@ MAX_READS_PER_TURN = 8  # from one stream before other streams are served
 DISCARDED_BYTES = memoryview(bytearray(1 << 20))  # every receiver writes padding there; it is not read
 PAYLOAD_ALIGNMENT_BYTES = 64  # payloads begin at multiples of this address, where vector units read them fastest
 
+MAX_UNIDENTIFIED_STREAMS = 256  # streams whose senders have not yet proved their identity
+
 DeliverMessage = Callable[[str, Message], Awaitable[None]]
+RecordRejection = Callable[[str, str], None]  # is called with the reason and the name that the sender claims
 
 
 class StreamReceiver(asyncio.BufferedProtocol):
@@ -51,6 +55,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
         deliver: DeliverMessage | None,
         receivers: set["StreamReceiver"],
         count_padding_bytes: Callable[[int], int] = lambda _payload_bytes: 0,
+        *,
+        payload_limit_bytes: int = DEFAULT_PAYLOAD_LIMIT_BYTES,
+        max_unidentified_streams: int = MAX_UNIDENTIFIED_STREAMS,
+        record_rejection: RecordRejection = lambda _reason, _claimed_sender: None,
     ) -> None:
         """Create the receiver of a stream that is not connected yet.
 
@@ -60,6 +68,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
             deliver: delays a message as the emulated network would, then delivers it; None without shaping.
             receivers: receivers of all open streams; this one is a member from its handshake to its end.
             count_padding_bytes: returns the number of zeros that follow a payload of a given length; by default none.
+            payload_limit_bytes: longest payload that is accepted in one message.
+            max_unidentified_streams: streams without a verified sender that may be open at the same time.
+            record_rejection: records why the stream, or a message in it, was refused.
         """
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
@@ -67,23 +78,43 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._deliver_shaped = deliver
         self._open_receivers = receivers
         self._count_padding_bytes = count_padding_bytes
+        self._payload_limit_bytes = payload_limit_bytes
+        self._max_unidentified_streams = max_unidentified_streams
+        self._record_rejection = record_rejection
         self._stream_parser = self._parse_stream()
         self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self._socket: socket.socket | None = None  # for direct reads; None with TLS or shaping
         self._wakeup_bytes = 1  # number of received bytes at which the kernel wakes this node
         self._source = ""
+        self._claimed_source = ""  # name in the certificate of a rejected proof
         self._has_ended = False
         self._shaping_queue: deque[Message] = deque()
         self._shaping_task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        unidentified_streams = sum(not receiver.is_identified for receiver in self._open_receivers)
         self._open_receivers.add(self)
         if self._deliver_shaped is None and transport.get_extra_info("sslcontext") is None:
             connected = transport.get_extra_info("socket")
             self._socket = connected and connected.dup()
-        self._handshake_timer = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._transport.abort)
+        self._handshake_timer = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._refuse_slow_sender)
+        if unidentified_streams >= self._max_unidentified_streams:
+            self._refuse(f"more than {self._max_unidentified_streams} streams wait for a proof of identity")
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether the sender has proved its identity."""
+        return bool(self._source)
+
+    def _refuse_slow_sender(self) -> None:
+        self._refuse(f"no proof of identity within {HANDSHAKE_TIMEOUT_S:g} s")
+
+    def _refuse(self, reason: str) -> None:
+        """Record why the stream is refused, and close the connection at once."""
+        self._record_rejection(reason, self._source or self._claimed_source)
+        self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - it is always -1
         return self._unfilled if len(self._unfilled) >= READ_AHEAD_BYTES else self._read_ahead
@@ -140,8 +171,11 @@ class StreamReceiver(asyncio.BufferedProtocol):
             received = received[size:]
             self._mark_parser_buffer_filled(size)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a stream without its end has broken off
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Mark the stream as closed; a stream without its end has broken off. TLS detects bytes that were altered."""
         self._handshake_timer.cancel()
+        if isinstance(exc, ssl.SSLError):
+            self._record_rejection(f"TLS rejects the bytes of the stream: {exc.reason or exc}", self._source)
         if self._socket is not None:
             self._socket.close()
         if self._shaping_task is None:
@@ -164,10 +198,12 @@ class StreamReceiver(asyncio.BufferedProtocol):
         except StopIteration:  # bytes after the end of the stream are ignored
             self._unfilled = memoryview(bytearray(READ_AHEAD_BYTES))
         except AuthenticationError as error:
+            self._handshake_timer.cancel()
+            self._record_rejection(str(error), self._claimed_source)
             self._reply_to_identity_proof(str(error))
             self._transport.close()
-        except ProtocolError:
-            self._transport.abort()
+        except ProtocolError as error:
+            self._refuse(str(error))
 
     def _parse_stream(self) -> Iterator[memoryview]:
         """Parse the stream from its first byte to its last.
@@ -183,6 +219,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
         if proof:
             yield proof
+        self._claimed_source = claimed_sender_name(bytes(proof))
         self._source = self._identity.verify_identity_proof(bytes(proof) or None)
         self._handshake_timer.cancel()
         self._reply_to_identity_proof("")
@@ -190,7 +227,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         while not self._has_ended:
             yield memoryview(prefix)
             fields = decode_message_prefix(prefix)
-            size = count_payload_bytes(fields)
+            size = self._check_payload_size(count_payload_bytes(fields))
             payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
             if payload:
                 yield payload
@@ -201,6 +238,18 @@ class StreamReceiver(asyncio.BufferedProtocol):
                 self._deliver(message)
                 message_count += 1
         self._transport.write(COUNT_FORMAT.pack(message_count))
+
+    def _check_payload_size(self, size_bytes: int) -> int:
+        """Return the size that a message announces for its payload, before memory is allocated for it.
+
+        Raises:
+            ProtocolError: the size exceeds the limit.
+        """
+        if size_bytes > self._payload_limit_bytes:
+            raise ProtocolError(
+                f"a message announces a payload of {size_bytes} bytes; at most {self._payload_limit_bytes} are allowed"
+            )
+        return size_bytes
 
     def _reply_to_identity_proof(self, rejection_reason: str) -> None:
         """Reply to a sender's proof of identity.

@@ -100,7 +100,7 @@ class RecordedDownloads:
         """Record a download, and create its folder."""
         self.options.append(options)
         folder.mkdir(exist_ok=True)
-        (folder / "numpy.whl").touch()
+        (folder / "numpy-1.0-py3-none-any.whl").touch()
         return self._errors.pop(0) if self._errors else ""
 
 
@@ -115,7 +115,7 @@ def test_wheels_are_downloaded_once_per_set_of_versions(tmp_path: Path, monkeypa
 
     assert len(downloads.options) == 2
     assert [*tmp_path.glob("cpu-*")] == [second]
-    assert (second / "numpy.whl").exists()
+    assert (second / "numpy-1.0-py3-none-any.whl").exists()
 
 
 def test_cupy_comes_with_the_version_of_numpy_that_other_nodes_have(

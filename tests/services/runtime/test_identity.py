@@ -7,6 +7,7 @@ import pytest
 from compose.runs.certificates import issue_certificates
 from services.runtime import identity as identity_module
 from services.runtime.identity import PROOF_LIFETIME_S, NodeIdentity
+from services.runtime.proof_memory import ProofMemory
 from services.schema.errors import AuthenticationError
 from services.wire.data_pb2 import IdentityProof
 
@@ -81,3 +82,51 @@ def test_a_certificate_without_a_signature_is_refused(nodes: dict[str, NodeIdent
 
     with pytest.raises(AuthenticationError, match="not of this run"):
         nodes["a"].verify_identity_proof(proof.SerializeToString())
+
+
+def test_a_proof_is_accepted_once(nodes: dict[str, NodeIdentity]) -> None:
+    """The recorded beginning of a stream must not open another stream within the lifetime of its proof."""
+    proof = nodes["b"].make_identity_proof("a")
+    assert nodes["a"].verify_identity_proof(proof) == "b"
+
+    with pytest.raises(AuthenticationError, match="was used before"):
+        nodes["a"].verify_identity_proof(proof)
+
+    assert nodes["a"].verify_identity_proof(nodes["b"].make_identity_proof("a")) == "b", "a new proof is accepted"
+
+
+def test_a_replayed_proof_with_another_encoding_or_nonce_is_refused(nodes: dict[str, NodeIdentity]) -> None:
+    """The memory compares what is signed: protobuf has several encodings of a message, and ECDSA two signatures."""
+    serialised = nodes["b"].make_identity_proof("a")
+    nodes["a"].verify_identity_proof(serialised)
+    proof = IdentityProof.FromString(serialised)
+    reordered = b"".join(
+        IdentityProof(**{name: getattr(proof, name)}).SerializeToString()
+        for name in ("nonce", "signature", "issued_at", "certificate")
+    )
+    proof.nonce = bytes(16)
+
+    with pytest.raises(AuthenticationError, match="was used before"):
+        nodes["a"].verify_identity_proof(reordered)
+    with pytest.raises(AuthenticationError, match="not of this run"):
+        nodes["a"].verify_identity_proof(proof.SerializeToString())
+
+
+def test_the_memory_of_proofs_is_bounded_and_forgets_expired_ones_only() -> None:
+    """A full memory refuses new streams: to forget a valid proof would allow its replay."""
+    memory = ProofMemory(max_proofs=2)
+    memory.add("b", b"first", expires_at=10.0, now=0.0)
+    memory.add("b", b"second", expires_at=20.0, now=0.0)
+
+    with pytest.raises(AuthenticationError, match="more than 2"):
+        memory.add("b", b"third", expires_at=30.0, now=5.0)
+    memory.add("b", b"third", expires_at=30.0, now=15.0)
+    with pytest.raises(AuthenticationError, match="was used before"):
+        memory.add("b", b"second", expires_at=20.0, now=15.0)
+    assert len(memory) == 2
+
+
+def test_an_error_message_does_not_contain_the_private_key(nodes: dict[str, NodeIdentity]) -> None:
+    """Tracebacks and test reports print records."""
+    assert b"PRIVATE KEY" in nodes["a"].private_key
+    assert "PRIVATE KEY" not in repr(nodes["a"])

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from compose.engines.containers.node_image.pinned_wheels import are_wheels_as_pinned, write_pins
 from compose.runs.host_program import run_host_program
 from compose.runs.python_program import python_command
 from services.plan import Plan
@@ -101,7 +102,7 @@ def fetch_wheels(part: ImageDevice, cache_folder: Path, report: Callable[[str], 
     requirements = [*map(str, node_packages), *["pip"] * (part == "cpu")]  # pip installs the wheels
     key = sha256("\n".join([*requirements, constraints]).encode()).hexdigest()[:12]
     folder, partial = cache_folder / f"{part}-{key}", cache_folder / f"{part}-partial"
-    if folder.is_dir():
+    if are_wheels_as_pinned(folder):
         return folder
     for old_folder in cache_folder.glob(f"{part}-*"):
         shutil.rmtree(old_folder)
@@ -115,6 +116,7 @@ def fetch_wheels(part: ImageDevice, cache_folder: Path, report: Callable[[str], 
                 "the Python packages of the node image could not be downloaded; connect this host to PyPI, or name "
                 f"another index in PIP_INDEX_URL; pip printed:\n{error}"
             )
+    write_pins(partial)
     return partial.rename(folder)  # last: an interrupted download is begun again
 
 
