@@ -33,10 +33,11 @@ class _PendingReceive:
 class Mailbox:
     """Messages that a node has received, by sender and tag.
 
-    Each is delivered once and taken once. A sender's messages of one kind are never more than one step apart. A tag is
-    therefore remembered for two steps, and any older message is a duplicate that arrived late. Different kinds progress
-    independently: a node that is worker and server pushes gradients of its own step and replies to the steps of other
-    workers.
+    Each is delivered once and taken once. A sender does not start its next but one exchange with this node before this
+    node has taken the messages of the exchange. The tags of the two newest steps in which a sender has sent messages of
+    a kind are therefore remembered, and any older message is a duplicate that arrived late. These steps are not
+    consecutive if the sender exchanges with other nodes in between. Different kinds progress independently: a node that
+    is worker and server pushes gradients of its own step and replies to the steps of other workers.
     """
 
     def __init__(self, timeout_s: float, dilation: float = 1.0) -> None:
@@ -52,7 +53,8 @@ class Mailbox:
         self._unclaimed: dict[tuple[str, MessageTag], Message] = {}
         self._pending_by_tag: dict[tuple[str, MessageTag], _PendingReceive] = {}
         self._seen_tags: dict[str, set[MessageTag]] = defaultdict(set)
-        self._newest_step: dict[tuple[str, int], int] = defaultdict(int)  # by sender and kind of message
+        # The second newest and the newest step, by sender and kind of message; -1 before the first message.
+        self._newest_steps: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (-1, -1))
         self._delayed: dict[str, deque[Message]] = defaultdict(deque)  # by sender; each has a call of the event loop
         self._failed_sources: dict[str, NetworkError] = {}
         self._pending: dict[_PendingReceive, None] = {}  # oldest first
@@ -202,11 +204,13 @@ class Mailbox:
         A message that is not new is a duplicate. Forget the tags of earlier steps.
         """
         seen, stream = self._seen_tags[source], (source, tag.kind)
-        if tag in seen or tag.step < self._newest_step[stream] - 1:
+        second_newest, newest = self._newest_steps[stream]
+        if tag in seen or tag.step < second_newest:
             return False
-        if tag.step > self._newest_step[stream]:
-            self._newest_step[stream] = tag.step
-            self._seen_tags[source] = {known for known in seen if known.kind != tag.kind or known.step >= tag.step - 1}
+        if tag.step not in (second_newest, newest):
+            oldest = min(newest, tag.step)
+            self._newest_steps[stream] = oldest, max(newest, tag.step)
+            self._seen_tags[source] = {known for known in seen if known.kind != tag.kind or known.step >= oldest}
         self._seen_tags[source].add(tag)
         return True
 
