@@ -70,7 +70,7 @@ def test_every_message_is_received_once_despite_copies_and_reordering(
 
 
 def test_delayed_messages_of_one_time_keep_their_order(in_virtual_time: InVirtualTime) -> None:
-    """A message that overtakes another one by two steps makes it look like a late duplicate, and it would be lost.
+    """A message that two later messages overtake looks like a late duplicate, and it would be lost.
 
     When an added delay ends, all messages that were delayed by it, and those behind them, arrive at the same time.
     """
@@ -83,6 +83,24 @@ def test_delayed_messages_of_one_time_keep_their_order(in_virtual_time: InVirtua
         return [bytes((await mailbox.receive("a", tag)).data) for tag in tags]
 
     assert in_virtual_time(exchange()) == [bytes([number]) for number in range(9)]
+
+
+def test_message_that_the_next_exchange_overtakes_is_delivered(in_virtual_time: InVirtualTime) -> None:
+    """A worker of an exponential graph sends to one neighbour in every second step, and to others in between.
+
+    The next message to this neighbour is then two steps later. If it arrives first, the earlier one is no duplicate.
+    """
+
+    async def exchange() -> tuple[list[int], int]:
+        mailbox, tags = Mailbox(timeout_s=1.0), [MessageTag(step, MessageKind.BLOCK) for step in (0, 2, 4)]
+        for tag in (tags[1], tags[0], tags[0], tags[2], tags[1]):
+            mailbox.deliver("a", Message(tag))
+        taken = [(await mailbox.receive("a", tag)).tag.step for tag in tags]
+        for tag in tags:
+            mailbox.deliver("a", Message(tag))
+        return taken, len(mailbox._unclaimed)
+
+    assert in_virtual_time(exchange()) == ([0, 2, 4], 0)
 
 
 def test_messages_of_several_senders_with_the_same_tag_are_distinct(in_virtual_time: InVirtualTime) -> None:
