@@ -11,6 +11,8 @@ from functools import partial
 from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
 from services.schema.errors import DeadlineExceeded, NetworkError
 
+REMEMBERED_STEPS = 16  # of the tags of each sender and kind
+
 
 class _PendingReceive:
     """Pending receive call: waits for the first message with one of several tags."""
@@ -34,10 +36,10 @@ class _PendingReceive:
 class Mailbox:
     """Messages that a node has received, by sender and tag.
 
-    Each is delivered once and taken once. A sender's messages of one kind are never more than one step apart. A tag is
-    therefore remembered for two steps, and any older message is a duplicate that arrived late. Different kinds progress
-    independently: a node that is worker and server pushes gradients of its own step and replies to the steps of other
-    workers.
+    Each is delivered once and taken once, although messages may arrive late, out of order and more than once. Tags are
+    remembered for `REMEMBERED_STEPS` steps, and any older message is a duplicate that arrived late: streams keep the
+    order of messages, so a message is never overtaken by that many steps. Different kinds progress independently: a
+    node that is worker and server pushes gradients of its own step and replies to the steps of other workers.
     """
 
     def __init__(self, timeout_s: float, dilation: float = 1.0) -> None:
@@ -52,7 +54,7 @@ class Mailbox:
         self._dilation = dilation
         self._unclaimed: dict[tuple[str, MessageTag], Message] = {}
         self._pending_by_tag: dict[tuple[str, MessageTag], _PendingReceive] = {}
-        self._seen_tags: dict[str, set[MessageTag]] = defaultdict(set)
+        self._seen_tags: dict[tuple[str, int], dict[int, set[MessageTag]]] = defaultdict(dict)  # by kind, then by step
         self._newest_step: dict[tuple[str, int], int] = defaultdict(int)  # by sender and kind of message
         self._delayed: dict[str, deque[Message]] = defaultdict(deque)  # by sender; each has a call of the event loop
         self._failed_sources: dict[str, NetworkError] = {}
@@ -120,9 +122,9 @@ class Mailbox:
     def forget_source(self, source: str) -> None:
         """Forget the failure and the messages of `source`, whose process has been started again."""
         self._failed_sources.pop(source, None)
-        self._seen_tags.pop(source, None)
         for stream in [stream for stream in self._newest_step if stream[0] == source]:
             del self._newest_step[stream]
+            self._seen_tags.pop(stream, None)
 
     def freeze(self) -> None:
         """Hold back all messages and errors until `thaw`, as if the node's process were stopped."""
@@ -248,13 +250,15 @@ class Mailbox:
 
         A message that is not new is a duplicate. Forget the tags of earlier steps.
         """
-        seen, stream = self._seen_tags[source], (source, tag.kind)
-        if tag in seen or tag.step < max(self._newest_step[stream] - 1, self._oldest_step):
+        stream = source, tag.kind
+        seen_by_step, oldest_step = self._seen_tags[stream], self._newest_step[stream] - REMEMBERED_STEPS + 1
+        if tag.step < max(oldest_step, self._oldest_step) or tag in seen_by_step.get(tag.step, ()):
             return False
         if tag.step > self._newest_step[stream]:
             self._newest_step[stream] = tag.step
-            self._seen_tags[source] = {known for known in seen if known.kind != tag.kind or known.step >= tag.step - 1}
-        self._seen_tags[source].add(tag)
+            for step in [step for step in seen_by_step if step <= tag.step - REMEMBERED_STEPS]:
+                del seen_by_step[step]
+        seen_by_step.setdefault(tag.step, set()).add(tag)
         return True
 
 

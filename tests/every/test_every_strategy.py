@@ -11,6 +11,7 @@ import pytest
 from guarded_arrays import GuardedDevice
 from hypothesis import given
 from hypothesis import strategies as st
+from message_faults import inject_message_faults
 from pydantic import TypeAdapter, ValidationError
 from simulated_trial import SimulatedTrial
 from stored_states import store_servers_between_updates, store_state_before_each_step
@@ -457,3 +458,31 @@ def test_servers_that_read_their_state_from_a_checkpoint_between_updates_get_the
 
     assert restored.params_sha256 == trial.params_sha256
     assert stored.count >= 8
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@every_strategy
+def test_every_message_counts_once_although_messages_are_late_out_of_order_and_repeated(
+    strategy: Strategy, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that are opened again send messages twice; no sample and no push may be lost or count twice."""
+    workers = allowed_workers(strategy, 4)
+    undisturbed = SimulatedTrial.of(strategy, 12, workers, 8)
+
+    faults = inject_message_faults(monkeypatch, seed)
+    trial = SimulatedTrial.of(strategy, 12, workers, 8)
+
+    plan, steps_by_worker = trial.plan, {name: trial.rows(name, "node_steps") for name in trial.workers}
+    is_synchronous = plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
+    budget, used = plan.epochs * plan.train_samples, trial.stop["samples_count"]
+    assert trial.stop["reason"] == "budget used"
+    assert workers == 1 or min(faults.counts[kind] for kind in ("delayed", "overtaken", "repeated")) > 0
+    assert sum(row["samples"] for rows in steps_by_worker.values() for row in rows) == used
+    if is_synchronous:
+        assert used == budget
+        assert trial.params_sha256 == undisturbed.params_sha256
+    for owner in plan.shard_owners:
+        pushes = [row for key in ("shard_updates", "shard_drops") for row in trial.rows(owner, key)]
+        assert len({(row["worker"], row["push_step"]) for row in pushes}) == len(pushes)
+        if not plan.second_phase:
+            assert len(pushes) == sum(map(len, steps_by_worker.values())) // getattr(strategy, "period", 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
-from services.transport.mailbox import Mailbox
+from services.transport.mailbox import REMEMBERED_STEPS, Mailbox
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -216,3 +216,16 @@ def test_the_failure_of_a_sender_wakes_the_receivers_that_wait_for_it(in_virtual
     assert isinstance(first, PeerUnreachable)
     assert isinstance(second, PeerUnreachable)
     assert (other.tag, earlier_message.tag, seconds) == (PUSH, LEAVE, 2.0)
+
+
+def test_message_that_others_of_many_steps_have_overtaken_is_no_duplicate(in_virtual_time: InVirtualTime) -> None:
+    """A worker of a one-way gossip topology sends several steps ahead; a late message must not be lost."""
+
+    async def exchange() -> Message:
+        mailbox = Mailbox(timeout_s=1.0)
+        for step in range(1, REMEMBERED_STEPS):
+            mailbox.deliver("a", Message(MessageTag(step, MessageKind.BLOCK)))
+        mailbox.deliver("a", Message(MessageTag(0, MessageKind.BLOCK), b"late"))
+        return await mailbox.receive("a", MessageTag(0, MessageKind.BLOCK))
+
+    assert in_virtual_time(exchange()).data == b"late"
