@@ -103,6 +103,8 @@ class MembershipCalls:
 
     def _announce_decision(self, decision: RecoveryDecision) -> None:
         self._decisions[decision.epoch] = decision
+        if not decision.epoch:
+            return  # the start of the training, maybe from a checkpoint
         seconds = round(self.clock.now() - self._epoch_start_s, 6)
         self.log.log_event(
             "membership_recovery", {"epoch": decision.epoch, "seconds": seconds}, step=decision.first_step

@@ -52,8 +52,8 @@ def store_servers_between_updates(monkeypatch: pytest.MonkeyPatch) -> StoredStat
     """From now on, let every server continue from a decoded copy of its state whenever no push is waiting."""
     stored, run_actions = StoredStates(), ServerRuntime._run_shard_actions
 
-    def run_and_store(self: ServerRuntime, *args: Any) -> None:
-        run_actions(self, *args)
+    async def run_and_store(self: ServerRuntime, *args: Any) -> None:
+        await run_actions(self, *args)
         if self.machine.has_waiting_pushes:
             with pytest.raises(ProtocolError, match="can't be stored while a push waits"):
                 self.copy_state()

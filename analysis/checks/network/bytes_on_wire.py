@@ -14,6 +14,8 @@ def check_bytes_sent(trial: TrialLogTables) -> CheckVerdict:
     Where workers choose their partners during the run, the plan bounds the bytes of a node, and a difference from the
     nearest bound counts.
     """
+    if trial.membership.epochs:
+        return valid_verdict("the bytes sent are not compared with the plan, because the workers changed")
     sent, expected = sent_and_expected_bytes(trial)
     if not any(expected.values()):
         is_unknown = trial.plan.workload_kind == "command" and trial.plan.workers > 1

@@ -1,5 +1,7 @@
 """Check that all workers of a synchronous strategy have equal model parameters after the same step."""
 
+import pandas as pd
+
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
 
@@ -15,8 +17,7 @@ def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
         return valid_verdict("there is one replica")
     if trial.plan.sync_or_async == "asynchronous":
         return valid_verdict("replicas of an asynchronous strategy may differ")
-    of_workers = trial.parameter_hashes["node"].str.startswith("worker")
-    by_step = trial.parameter_hashes[of_workers].groupby("step")
+    by_step = _comparable_hashes(trial).groupby("step")
     if not len(by_step):
         return _judge_missing_hashes(trial)
     differing = by_step["sha256"].nunique() > 1
@@ -27,6 +28,16 @@ def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
     ):
         return degraded_verdict("not every worker reported a hash of its parameters")
     return valid_verdict(f"replicas agree at all {len(by_step)} compared steps")
+
+
+def _comparable_hashes(trial: TrialLogTables) -> pd.DataFrame:
+    """Return the hashes of the workers that were never lost, each the last one that the worker reported for a step.
+
+    After a change of the workers, steps are repeated, and sums are rounded in another order.
+    """
+    hashes = trial.parameter_hashes
+    is_comparable = hashes["node"].str.startswith("worker") & ~hashes["node"].isin(trial.membership.lost_node_names)
+    return hashes[is_comparable].drop_duplicates(["node", "step"], keep="last")
 
 
 def _judge_missing_hashes(trial: TrialLogTables) -> CheckVerdict:
@@ -42,7 +53,7 @@ def _count_model_replicas(trial: TrialLogTables, finished_step: int) -> int:
     """
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
-        return trial.plan.workers
+        return trial.plan.workers - len(trial.membership.lost_node_names)
     if finished_step <= int(switch_record.committed["step"]):
         return trial.plan.workers
     return trial.plan.workers - len(after.new_server_names)

@@ -12,7 +12,13 @@ def steps_done(trial: TrialLogTables) -> int:
 
 
 def trained_sample_count(trial: TrialLogTables) -> int:
-    """Return the number of samples that all workers together trained on."""
+    """Return the number of samples that all workers together trained on.
+
+    If the workers have changed, it is the coordinator's count: workers have repeated steps, and a lost worker has lost
+    the last lines of its log.
+    """
+    if trial.membership.epochs and len(trial.evals):
+        return int(trial.evals["samples"].max())
     return int(trial.steps["samples"].sum())
 
 
