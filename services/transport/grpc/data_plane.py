@@ -82,8 +82,10 @@ class GrpcTransport(SocketTransport):
 
     def _wire_limit_bytes(self) -> int:
         """Return the limit of payload and padding together: the shortest padded piece has one entry of eight bytes."""
+        if not self._sends_padding:
+            return self._payload_limit_bytes
         padded_entry_bytes = 8 + self._count_padding_bytes(8)
-        return max(self._payload_limit_bytes, 2 * padded_entry_bytes)
+        return max(self._payload_limit_bytes, 2 * self.max_piece_bytes, 2 * padded_entry_bytes)
 
     async def start(self) -> None:
         message_limit_bytes = PREFIX_BYTES + PADDING_HEADER_BYTES + self._wire_limit_bytes()
