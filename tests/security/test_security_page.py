@@ -24,7 +24,7 @@ def names_of_tests(tests_folder: Path) -> set[str]:
 def test_each_measure_names_existing_modules_and_tests(
     rows: list[tuple[str, str, str]], pytestconfig: pytest.Config
 ) -> None:
-    """A renamed test or module would leave a claim that nobody can check."""
+    """A renamed test or module would leave a claim that cannot be checked."""
     known_tests = names_of_tests(pytestconfig.rootpath / "tests")
     for measure, modules, tests in rows:
         paths = re.findall(r"`([^`]+\.py)`", modules)
