@@ -169,7 +169,7 @@ class Plan(FrozenRecord, ABC):
 
         Vectors are cut into pieces. A compressed piece may be longer than the piece by positions, scales and headers.
         """
-        return 2 * self.message_size_limits.max_message_bytes + (1 << 20)
+        return round(2 * self.message_size_limits.max_message_bytes / self.payload_scale) + (1 << 20)
 
     @property
     def control_message_limit_bytes(self) -> int:

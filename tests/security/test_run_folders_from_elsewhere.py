@@ -100,6 +100,17 @@ def test_an_alias_bomb_in_a_run_folder_is_read_without_memory(run_folder: Path) 
     assert time.process_time() - started < 1.0
 
 
+def test_an_alias_bomb_in_a_scenario_file_is_rejected_at_once() -> None:
+    """Nine levels of nine aliases are 387 million items ("billion laughs")."""
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+
+    started = time.process_time()
+    with pytest.raises(ScenarioError, match="more than 20,000 keys and list items"):
+        parse_yaml("\n".join(levels), "bomb.yaml")
+    assert time.process_time() - started < 5.0
+
+
 def test_python_tags_of_yaml_are_not_executed(run_folder: Path, tmp_path: Path) -> None:
     """Only the types of JSON are read, in scenario files and in run folders."""
     text = f"name: !!python/object/apply:os.system ['touch {tmp_path}/executed']\n"

@@ -83,8 +83,10 @@ class GrpcTransport(SocketTransport):
 
     def _wire_limit_bytes(self) -> int:
         """Return the limit of payload and padding together: the shortest padded piece has one entry of eight bytes."""
+        if not self._sends_padding:
+            return self._payload_limit_bytes
         padded_entry_bytes = 8 + self._count_padding_bytes(8)
-        return max(self._payload_limit_bytes, 2 * padded_entry_bytes)
+        return max(self._payload_limit_bytes, 2 * self.max_piece_bytes, 2 * padded_entry_bytes)
 
     async def start(self) -> None:
         message_limit_bytes = PREFIX_BYTES + PADDING_HEADER_BYTES + self._wire_limit_bytes()
@@ -193,6 +195,12 @@ class GrpcTransport(SocketTransport):
         self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s)
         return self._streams[target]
 
+    def _track_receiving_task(self) -> None:
+        """Make `stop` wait for the current task, which receives a stream of a verified sender."""
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._receiving.add(task)
+        task.add_done_callback(self._receiving.discard)
+
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends.
 
@@ -205,9 +213,7 @@ class GrpcTransport(SocketTransport):
             self._record_rejection(str(error), claimed_sender_name(proof))
             await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._receiving.add(task)
-        task.add_done_callback(self._receiving.discard)
+        self._track_receiving_task()
         try:
             async for encoded_message in encoded_messages:
                 message = decode_message(encoded_message)
