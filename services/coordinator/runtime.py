@@ -193,7 +193,7 @@ class CoordinatorRuntime:
     def _change_workers(self, membership: Membership) -> None:
         """Continue with the workers of a membership.
 
-        They report again where they have no reply yet: nobody waits for the earlier reports any more.
+        They report again where they have no reply yet: no worker waits for the reply to an earlier report.
         """
         self.machine.change_workers(membership.workers)
         self._point_replies = {key: reply for key, reply in self._point_replies.items() if reply.done()}

@@ -7,7 +7,7 @@ from analysis.reading.run_table import TrialLogTables
 def check_links_unchanged_in_run(trial: TrialLogTables) -> CheckVerdict:
     """Return the verdict `invalid` if the kernel's settings of a link changed during the run.
 
-    The verdict is degraded if the settings were not read again after the run.
+    The verdict is degraded if the settings were not read again after the run, except for nodes that were lost.
     """
     if trial.status.get("engine") != "docker":
         return valid_verdict("Ensayo's own code shapes the links; other programs cannot change them")
@@ -16,6 +16,7 @@ def check_links_unchanged_in_run(trial: TrialLogTables) -> CheckVerdict:
         links = (f"{name}: link changed during the run: {', '.join(parts)}" for name, parts in changed.items())
         reason = "; ".join(links)
         return invalid_verdict(reason, CHANGED_LINKS_REMEDY)
-    if unread := [name for name, link in shaping.items() if link.get("unread")]:
+    lost = trial.membership.lost_node_names  # their links have ended with them
+    if unread := [name for name, link in shaping.items() if link.get("unread") and name not in lost]:
         return degraded_verdict(f"links were not read again after the run: {', '.join(unread)}")
     return valid_verdict("the links were unchanged after the run")

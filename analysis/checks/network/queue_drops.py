@@ -22,6 +22,8 @@ def check_queue_drops(trial: TrialLogTables) -> CheckVerdict:
     checked = [node.name for node in trial.plan.nodes if _has_link_rate(node) and not _are_drops_expected(trial, node)]
     shaping = trial.status.get("shaping") or {}
     queues = {name: (link_shaping or {}).get("queues") or {} for name, link_shaping in shaping.items()}
+    lost = trial.membership.lost_node_names  # their counters have ended with them
+    checked = [name for name in checked if queues.get(name) or name not in lost]
     if unknown := [name for name in checked if not queues.get(name)]:
         return degraded_verdict(f"packets dropped by queues were not counted for {', '.join(unknown)}")
     shares = {

@@ -20,7 +20,7 @@ def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
     by_step = _comparable_hashes(trial).groupby("step")
     if not len(by_step):
         return _judge_missing_hashes(trial)
-    differing = by_step["sha256"].nunique() > 1
+    differing = by_step["sha256"].agg("nunique") > 1
     if differing.any():
         return invalid_verdict(f"replicas differ at step {differing[differing].index[0]}")
     if any(
