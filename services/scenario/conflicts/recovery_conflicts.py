@@ -70,5 +70,5 @@ def _explain_rejoin_limit(
         )
     if recovery.on_failure in ("continue", "rejoin") and workers > 1:
         reason, _, _ = strategy.explain_worker_count_conflict(workers - 1).partition(";")
-        return f"without a lost worker, {reason}; use on_failure: restore" if reason else ""
+        return f"without a lost worker, {reason}; use another strategy" if reason else ""
     return ""
