@@ -108,6 +108,22 @@ def test_kill_at_a_time_names_the_time(tmp_path: Path, engine: str, node: str) -
     assert processes_of(run) == []
 
 
+def test_node_out_of_memory_is_named(tmp_path: Path, engine: str) -> None:
+    """The kernel ends a node in a container; a process of this host has no limit, so its end is emulated."""
+    oom = {"kind": "oom", "of": ["worker-1"], "at": {"step": 10}}
+
+    run = run_faults(tmp_path, engine, [oom], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert outcome.reason == "worker-1 ran out of memory at step 10, as declared in events[0]"
+    assert outcome.exit_codes["worker-1"] in (-9, 137)
+    (record,) = applied_faults(run)
+    assert record["by"] == (
+        "SIGKILL, as an emulated lack of memory" if engine == "local" else "memory limit of the container"
+    )
+    assert "failed" not in record
+
+
 def test_frozen_nodes_continue_and_the_trial_succeeds(tmp_path: Path, engine: str) -> None:
     """The stop is shorter than all timeouts. The worker's emulated compute takes so much longer, and is not late."""
     events = [

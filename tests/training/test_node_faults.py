@@ -61,6 +61,13 @@ def test_kill_at_a_time_ends_the_trial_at_that_time(simulate: Simulate) -> None:
     assert reason_of_end(simulate, RING, kill) == "worker-1 was killed at 0.45 s, as declared in events[0]"
 
 
+def test_node_out_of_memory_ends_the_trial(simulate: Simulate) -> None:
+    """In virtual time, nodes have no memory of their own, and the fault has the effect of a kill."""
+    oom = {"kind": "oom", "of": ["worker-0"], "at": {"share": 0.5}}
+
+    assert reason_of_end(simulate, RING, oom) == "worker-0 ran out of memory at step 10, as declared in events[0]"
+
+
 def test_kill_after_the_end_of_training_changes_nothing(simulate: Simulate) -> None:
     """A node that has finished can't be lost any more."""
     kill = {"kind": "kill", "of": ["worker-1"], "at": {"time": "30s"}}

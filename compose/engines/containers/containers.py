@@ -77,7 +77,7 @@ class NodeContainers(TrialNodeRunner):
         self._container_ids: dict[str, Future[str]] = {name: Future() for name in names}  # known once they run
         self._exit_codes: dict[str, int] = {}
         self._shaping_futures: dict[str, Future[LinkShapingRecord]] = {}
-        self._process_control = ContainerProcessControl(self._running_container, self._exit_codes)
+        self._process_control = ContainerProcessControl(plan, self._running_container, self._exit_codes)
         self._engine_events: Any = None
         self._has_lost_events = False  # whether Docker's event stream ended before the trial
         self._is_stopping = False
