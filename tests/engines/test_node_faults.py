@@ -9,11 +9,14 @@ import yaml
 from scripted_engine import RunObserverStub
 
 from compose.engines import EngineChoice, create_engine
-from compose.engines.local import RUN_ENV_VARIABLE
+from compose.engines.containers.containers import NodeContainers
+from compose.engines.local import RUN_ENV_VARIABLE, NodeProcesses
 from compose.runs.run import FinishedRun, run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import LinkProbeFailed
 from compose.scenario_files.load import load_scenario
+from services.plan.trial_outcome import LinkShapingRecord
 
 Document = dict[str, Any]
 
@@ -177,3 +180,52 @@ def test_failures_of_a_trace_occur_at_their_times(tmp_path: Path) -> None:
         ("begin", 1.0, ["worker-1"]),
         ("end", 1.2, ["worker-1"]),
     ]
+
+
+def test_restarted_process_joins_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of the first process is kept: the new one appends to it."""
+    shape_links = NodeProcesses.shape_links
+
+    def restart_and_shape_links(nodes: NodeProcesses) -> dict[str, LinkShapingRecord]:
+        for action in ("kill", "start"):
+            nodes.process_control().apply_action(action, "worker-1")
+        return shape_links(nodes)
+
+    monkeypatch.setattr(NodeProcesses, "shape_links", restart_and_shape_links)
+
+    run = run_faults(tmp_path, "local", [], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.reason) == ("success", "")
+    assert outcome.exit_codes["worker-1"] == 0
+    assert processes_of(run) == []
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
+def test_restarted_container_has_its_shaped_link_before_it_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that is started again has a new network interface; the probe before the training measures it."""
+    shape_links = NodeContainers.shape_links
+
+    def shape_links_and_restart(nodes: NodeContainers) -> dict[str, LinkShapingRecord]:
+        shape_links(nodes)
+        for action in ("kill", "start"):
+            nodes.process_control().apply_action(action, "worker-1")
+        return dict(nodes.links.records)
+
+    monkeypatch.setattr(NodeContainers, "shape_links", shape_links_and_restart)
+    shaped = {"workers": 2, "worker": {"throughput": "80/s", "uplink": "20mbit", "downlink": "20mbit", "delay": "5ms"}}
+
+    run = run_faults(tmp_path, "docker", [], {"ring": RING}, cluster=shaped)
+
+    (outcome,) = run.statuses
+    if outcome.disturbance:
+        raise LinkProbeFailed(outcome.disturbance)
+    assert (outcome.status, outcome.reason) == ("success", "")
+    link = outcome.shaping["worker-1"]
+    assert link.read_back_uplink_bps == link.read_back_downlink_bps == 20e6
+    assert link.achieved_uplink_bps == pytest.approx(20e6, rel=0.1)
+    assert link.changed_meanwhile == ()
+    assert link.unread == ""

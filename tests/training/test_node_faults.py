@@ -1,11 +1,16 @@
 """Declared faults of nodes in virtual time: a trial ends with the reason, or goes on after the node was frozen."""
 
+import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
 
-from services.schema.errors import DeclaredNodeLoss, first_error_in_group
+from services.cluster.links.fluid_link import RateLimiter
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.schema.errors import DeclaredNodeLoss, PeerUnreachable, first_error_in_group
+from services.transport.virtual import VirtualFabric
 
 Simulate = Callable[..., Any]
 
@@ -132,3 +137,46 @@ def test_freeze_longer_than_the_timeout_ends_the_trial(simulate: Simulate) -> No
     reason = str(raised.value)
     assert "increase timeouts.step" in reason
     assert reason.endswith("; worker-1 was stopped at step 2 for 60s, as declared in events[0]")
+
+
+def test_peers_of_a_lost_node_get_errors_until_it_is_back(in_virtual_time: Callable[..., Any]) -> None:
+    """Sockets behave so: a stream breaks off, connections are refused, and a new process has new streams."""
+
+    async def lose_and_recover() -> Message:
+        links = {name: RateLimiter(inf) for name in ("worker-0", "worker-1")}
+        fabric = VirtualFabric(links, links, timeout_s=10)
+        survivor, lost = (fabric.make_transport(name) for name in links)
+        await lost.send("worker-0", Message(MessageTag(0, MessageKind.PUSH)))
+        await survivor.receive("worker-1", MessageTag(0, MessageKind.PUSH))
+        fabric.lose_node("worker-1")
+        with pytest.raises(PeerUnreachable, match="broke off"):
+            await survivor.receive("worker-1", MessageTag(1, MessageKind.PUSH))
+        with pytest.raises(PeerUnreachable, match="refused"):
+            await survivor.send("worker-1", Message(MessageTag(0, MessageKind.REPLY)))
+        fabric.recover_node("worker-1")
+        await lost.send("worker-0", Message(MessageTag(0, MessageKind.PUSH), b"again"))
+        return await survivor.receive("worker-1", MessageTag(0, MessageKind.PUSH))
+
+    assert in_virtual_time(lose_and_recover()).data == b"again"
+
+
+def test_node_that_continues_gets_its_messages_before_timeouts_are_checked(
+    in_virtual_time: Callable[..., Any],
+) -> None:
+    """A process that continues after SIGCONT reads its sockets, and then finds that the message was in time."""
+
+    async def freeze_beyond_the_timeout() -> float:
+        links = {name: RateLimiter(inf) for name in ("worker-0", "worker-1")}
+        fabric = VirtualFabric(links, links, timeout_s=2)
+        receiver, sender = (fabric.make_transport(name) for name in links)
+        reception = asyncio.get_running_loop().create_task(
+            receiver.receive("worker-1", MessageTag(0, MessageKind.PUSH))
+        )
+        await asyncio.sleep(1)
+        fabric.freeze_node("worker-0")
+        await sender.send("worker-0", Message(MessageTag(0, MessageKind.PUSH)))
+        asyncio.get_running_loop().call_later(5, fabric.thaw_node, "worker-0")
+        await reception
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(freeze_beyond_the_timeout()) == pytest.approx(6.0)

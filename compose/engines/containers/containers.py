@@ -77,7 +77,9 @@ class NodeContainers(TrialNodeRunner):
         self._container_ids: dict[str, Future[str]] = {name: Future() for name in names}  # known once they run
         self._exit_codes: dict[str, int] = {}
         self._shaping_futures: dict[str, Future[LinkShapingRecord]] = {}
-        self._process_control = ContainerProcessControl(plan, self._running_container, self._exit_codes)
+        self._process_control = ContainerProcessControl(
+            plan, self._running_container, self._exit_codes, self._shape_link_again
+        )
         self._engine_events: Any = None
         self._has_lost_events = False  # whether Docker's event stream ended before the trial
         self._is_stopping = False
@@ -262,6 +264,12 @@ class NodeContainers(TrialNodeRunner):
                 exit_code, stderr_line = self._exit_codes[link_name], self.last_stderr_line(link_name) or "no message"
                 raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
             raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
+
+    def _shape_link_again(self, node_name: str) -> None:
+        """Shape the link of a node whose container was started again, as it must be now."""
+        if node_name in self.links.node_links:  # the coordinator has no link on the data network
+            self.links.shape_link_again(node_name)
+            self.link_events.restore_link(node_name)
 
     def _cancel_id_lookups(self) -> None:
         for container_id in self._container_ids.values():

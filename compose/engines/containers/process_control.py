@@ -1,7 +1,7 @@
 """Faults of nodes in containers: killed, frozen, continued and run out of memory."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from docker.models.containers import Container
@@ -40,7 +40,8 @@ class ContainerProcessControl(NodeProcessControl):
 
     plan: Plan
     find_container: Callable[[str], Container]  # by the name of its node
-    exit_codes: Mapping[str, int]  # of the nodes that have ended, kept up to date by their engine
+    exit_codes: MutableMapping[str, int]  # of the nodes that have ended, kept up to date by their engine
+    shape_link_again: Callable[[str], None]  # of a node whose container has a new network interface
 
     def apply_action(self, action: NodeAction, node_name: str) -> None:
         container = self.find_container(node_name)
@@ -55,10 +56,24 @@ class ContainerProcessControl(NodeProcessControl):
             case "exhaust_memory":
                 self._exhaust_memory(container, node_name)
             case "start":
-                raise TrialFailed(f"{node_name} can't be started again in its container")
+                self._start_again(container, node_name)
 
     def describe_mechanism(self, action: NodeAction) -> str:
         return MECHANISMS[action]
+
+    def _start_again(self, container: Container, node_name: str) -> None:
+        """Start a node again in its container, whose link is shaped before the node can join.
+
+        The new process is frozen while the link is shaped. It could not join that soon: its imports take longer than
+        the freeze takes to begin.
+        """
+        del self.exit_codes[node_name]
+        container.start()
+        container.pause()
+        try:
+            self.shape_link_again(node_name)
+        finally:
+            container.unpause()
 
     def _exhaust_memory(self, container: Container, node_name: str) -> None:
         """Exceed the memory limit of a node's container, and wait until the kernel has ended the node.
