@@ -19,6 +19,29 @@ ASYNCHRONOUS = {"kind": "parameter_server", "synchronisation": {"kind": "asp"}}
 PACED = {"worker": {"throughput": "60/s"}}  # 6 samples of each of two workers: 0.1 s, and no time for messages
 
 
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ring": RING,
+    "ring with residuals": {
+        "kind": "all_reduce",
+        "compress": {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}},
+    },
+    "bsp": SERVER,
+    "asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+    "ssp": {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 2}},
+    "servers beside workers": {"kind": "parameter_server", "placement": {"kind": "colocated"}},
+    "local sgd": {"kind": "local_sgd", "period": 3},
+    "gossip": {"kind": "d_psgd"},
+    "asynchronous gossip": {"kind": "ad_psgd"},
+    "ring, then asp": {
+        "kind": "strategy_switch",
+        "after": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+        "when": {"kind": "at", "fraction": 0.5},
+    },
+}
+
+WITH_SERVERS = ("bsp", "asp", "ssp", "ring, then asp")
+
+
 def step_times(trial: Any, rank: int) -> list[float]:
     """Return the seconds of each step of a worker."""
     return [row["step_s"] for row in trial.steps(rank)]
@@ -180,3 +203,28 @@ def test_node_that_continues_gets_its_messages_before_timeouts_are_checked(
         return asyncio.get_running_loop().time()
 
     assert in_virtual_time(freeze_beyond_the_timeout()) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        (name, node)
+        for name in STRATEGIES
+        for node in ("worker-1", "server-0", "coordinator")
+        if node != "server-0" or name in WITH_SERVERS
+    ],
+)
+@pytest.mark.parametrize("moment", [{"step": 0}, {"share": 0.5}, {"time": "1.9s"}], ids=["first", "middle", "late"])
+def test_every_strategy_ends_with_the_declared_loss(
+    simulate: Simulate, name: str, node: str, moment: dict[str, Any]
+) -> None:
+    """Nothing hangs and no other error hides the fault, whichever node is lost at whatever moment."""
+    kill = {"kind": "kill", "of": [node], "at": moment}
+
+    with pytest.raises(ExceptionGroup) as raised:
+        simulate(STRATEGIES[name], 4, cluster={"worker": {"throughput": "30/s"}}, events=[kill])
+
+    error = first_error_in_group(raised.value)
+    assert isinstance(error, DeclaredNodeLoss)
+    assert str(error).startswith(f"{node} was killed at ")
+    assert str(error).endswith(", as declared in events[0]")
