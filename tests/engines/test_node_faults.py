@@ -229,3 +229,23 @@ def test_restarted_container_has_its_shaped_link_before_it_joins(
     assert link.achieved_uplink_bps == pytest.approx(20e6, rel=0.1)
     assert link.changed_meanwhile == ()
     assert link.unread == ""
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
+def test_full_disk_ends_the_trial_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the coordinator's log, the engine would wait for the end of the run until its timeout."""
+    log_path = NodeContainers._log_path
+
+    def full_until_the_end(nodes: NodeContainers, node_name: str) -> Path:
+        is_running = node_name == "coordinator" and not nodes._is_stopping
+        return Path("/dev/full") if is_running else log_path(nodes, node_name)
+
+    monkeypatch.setattr(NodeContainers, "_log_path", full_until_the_end)
+
+    run = run_faults(tmp_path, "docker", [], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.disturbance) == ("failed", "")
+    assert outcome.reason == "/dev/full: the log can't be written: No space left on device"
+    assert "init_start" in (run.folder / "trials" / outcome.trial / "logs" / "coordinator.log").read_text()

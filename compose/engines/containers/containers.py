@@ -33,6 +33,7 @@ from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottleCounts, LinkShapingRecord
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
+from services.schema.errors import os_error_cause
 
 MAX_PARALLEL_REQUESTS = 8  # to the Docker daemon
 # Docker 20.10 miscounts endpoints when many containers leave a network at the same moment, and then keeps the network
@@ -81,6 +82,7 @@ class NodeContainers(TrialNodeRunner):
             plan, self._running_container, self._exit_codes, self._shape_link_again
         )
         self._engine_events: Any = None
+        self._log_write_error = ""  # why the coordinator's log can't be written
         self._has_lost_events = False  # whether Docker's event stream ended before the trial
         self._is_stopping = False
 
@@ -125,8 +127,10 @@ class NodeContainers(TrialNodeRunner):
         """Return the exit codes of the nodes that have ended.
 
         Raises:
-            TrialFailed: a helper has ended although all nodes run.
+            TrialFailed: a helper has ended although all nodes run, or the coordinator's log can't be written.
         """
+        if self._log_write_error:
+            raise TrialFailed(self._log_write_error)
         if self._has_lost_events:
             self._read_container_states()
         if not self._exit_codes:  # the helper of an ended node ends, too; the node's exit code is the better reason
@@ -232,11 +236,17 @@ class NodeContainers(TrialNodeRunner):
 
         The coordinator's events in the output are also forwarded.
         """
-        with suppress(DockerException, CancelledError, TimeoutError), self._log_path(node_name).open("wb") as log:
+        with (
+            suppress(DockerException, CancelledError, TimeoutError),
+            self._log_path(node_name).open("wb", buffering=0) as log,
+        ):
             unfinished_line = b""
             for chunk in self._fetch_container(node_name).logs(stream=True, follow=True, stdout=True, stderr=False):
-                log.write(chunk)
-                log.flush()
+                try:
+                    log.write(chunk)
+                except OSError as error:  # reading raises errors of this type, too, when the trial ends
+                    self._log_write_error = f"{log.name}: the log can't be written: {os_error_cause(error)}"
+                    return
                 *lines, unfinished_line = (unfinished_line + chunk).split(b"\n")
                 self._pass_events_to_scheduler(lines)
 
