@@ -56,6 +56,7 @@ ACTION_SIGNALS: Mapping[NodeAction, signal.Signals] = {
     "kill": signal.SIGKILL,
     "freeze": signal.SIGSTOP,
     "thaw": signal.SIGCONT,
+    "exhaust_memory": signal.SIGKILL,  # a process of this host has no memory limit of its own
 }
 NODE_COMMAND = python_command("services.node")
 
@@ -153,7 +154,12 @@ class LocalProcessControl(NodeProcessControl):
             self.nodes.send_signal_to_session(node_name, ACTION_SIGNALS[action])
 
     def describe_mechanism(self, action: NodeAction) -> str:
-        return "new process" if action == "start" else ACTION_SIGNALS[action].name
+        match action:
+            case "start":
+                return "new process"
+            case "exhaust_memory":
+                return "SIGKILL, as an emulated lack of memory"
+        return ACTION_SIGNALS[action].name
 
 
 class NodeProcesses(TrialNodeRunner):

@@ -132,7 +132,11 @@ class PlannedEvent(FrozenRecord):
 
 
 def plan_event_occurrences(
-    declared_events: Sequence[AnyDeclaredEvent], step_count: int, random_events_end_s: float, seed: int
+    declared_events: Sequence[AnyDeclaredEvent],
+    step_count: int,
+    random_events_end_s: float,
+    seed: int,
+    declared_positions: Sequence[int] | None = None,
 ) -> tuple[PlannedEvent, ...]:
     """Return all planned occurrences of the events of a trial.
 
@@ -143,9 +147,10 @@ def plan_event_occurrences(
         step_count: steps of the training budget.
         random_events_end_s: virtual seconds up to which random events are drawn.
         seed: seed of the trial.
+        declared_positions: positions of the events in the list of the scenario file; None: as they are listed here.
     """
     occurrences = [
-        (*moment_and_change, position)
+        (*moment_and_change, position if declared_positions is None else declared_positions[position])
         for position, event in enumerate(declared_events)
         for moment_and_change in _event_occurrences(event, position, step_count, random_events_end_s, seed)
     ]
@@ -219,6 +224,11 @@ def restrict_events_to_nodes(
     """Return the events that change nodes in `node_names` or the coordinator, each limited to these nodes."""
     known_names = {*node_names, COORDINATOR}
     return tuple(event.restrict_to_nodes(known_names) for event in events if known_names.intersection(event.node_names))
+
+
+def find_positions_of_events(events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> tuple[int, ...]:
+    """Return the positions of the events that `restrict_events_to_nodes` returns, in the list of all events."""
+    return tuple(k for k, event in enumerate(events) if restrict_events_to_nodes([event], node_names))
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[KeyConflict]:

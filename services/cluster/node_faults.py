@@ -12,8 +12,8 @@ from services.schema.units import Duration
 
 COORDINATOR = "coordinator"  # name of the coordinator's node
 
-# What an engine does to a node: kill its processes, stop and continue them, or start them again.
-NodeAction: TypeAlias = Literal["kill", "freeze", "thaw", "start"]
+# What an engine does to a node: kill its processes, stop and continue them, start them again, or use up its memory.
+NodeAction: TypeAlias = Literal["kill", "freeze", "thaw", "start", "exhaust_memory"]
 
 NODE_NAMES_DESCRIPTION = "names of workers, of servers such as server-0, or coordinator"
 
@@ -53,6 +53,21 @@ class NodeKill(NodeFault):
         return
 
 
+class NodeOutOfMemory(NodeFault):
+    """Sudden end of some nodes because they need more memory than they may have."""
+
+    kind: Literal["oom"] = "oom"
+
+    begin_action: ClassVar[NodeAction] = "exhaust_memory"
+    ends_nodes: ClassVar[bool] = True
+    effect: ClassVar[str] = "ran out of memory"
+
+    @property
+    def lasts(self) -> None:
+        """Return None: the node stays away until the end of the trial."""
+        return
+
+
 class NodeStop(NodeFault):
     """Freeze of some nodes, which neither compute, send nor receive until they continue."""
 
@@ -86,4 +101,4 @@ class NodeRestart(NodeFault):
         return self.after
 
 
-AnyNodeFault: TypeAlias = NodeKill | NodeStop | NodeRestart
+AnyNodeFault: TypeAlias = NodeKill | NodeStop | NodeRestart | NodeOutOfMemory

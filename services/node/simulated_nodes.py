@@ -116,7 +116,7 @@ class SimulatedNodes:
     async def _apply_action(self, action: NodeAction, node_names: Iterable[str]) -> None:
         for name in node_names:
             match action:
-                case "kill":
+                case "kill" | "exhaust_memory":
                     await self._kill_node(name)
                 case "freeze":
                     self.fabric.freeze_node(name)

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 
 from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
 from services.cluster.compute_speed import ComputeSpeed
-from services.cluster.events import AnyDeclaredEvent, restrict_events_to_nodes
+from services.cluster.events import AnyDeclaredEvent, find_positions_of_events, restrict_events_to_nodes
 from services.scenario.checked_study import CheckedStudy
 from services.scenario.commands.command_workload import CommandWorkload
 from services.scenario.conflicts.scenario_conflicts import raise_scenario_conflicts
@@ -185,7 +185,11 @@ class Scenario(FrozenRecord):
         Raises:
             pydantic.ValidationError: keys of the trial conflict with each other.
         """
-        return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(self._single_trial_document(identity)))
+        single_trial = Scenario.decode(self._single_trial_document(identity))
+        servers = sum(strategy.training_phases().server_count for strategy in single_trial.strategies.values())
+        names = cluster_node_names(single_trial.cluster.workers, servers)
+        positions = find_positions_of_events(self.events, names)
+        return TrialSpec.from_single_trial_scenario(identity, single_trial, positions)
 
     def document_with_swept_values(self, trial_identity: TrialIdentity) -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with the swept values of one trial.
@@ -256,6 +260,7 @@ class TrialSpec(FrozenRecord):
     seed: int
     labels: dict[str, str | int | float]  # name of an axis -> value, and always "workers"
     baseline: bool
+    event_positions: tuple[int, ...] = ()  # of the trial's events in the list of the scenario file
 
     def with_strategy(self, strategy: Strategy) -> "TrialSpec":
         """Return this trial under another strategy, without the nodes and events that the strategy does not use.
@@ -263,7 +268,9 @@ class TrialSpec(FrozenRecord):
         The strategy must be possible in the scenario of the trial.
         """
         workers, servers = self.scenario.cluster.workers, strategy.training_phases().server_count
-        events = restrict_events_to_nodes(self.scenario.events, cluster_node_names(workers, servers))
+        names = cluster_node_names(workers, servers)
+        events = restrict_events_to_nodes(self.scenario.events, names)
+        kept_events = find_positions_of_events(self.scenario.events, names)
         scenario = self.scenario.model_copy(
             update={
                 "strategies": {self.label: strategy},
@@ -271,13 +278,17 @@ class TrialSpec(FrozenRecord):
                 "events": events,
             }
         )
-        return self.model_copy(update={"strategy": strategy, "scenario": scenario})
+        positions = tuple(self.event_positions[k] for k in kept_events)
+        return self.model_copy(update={"strategy": strategy, "scenario": scenario, "event_positions": positions})
 
     @classmethod
-    def from_single_trial_scenario(cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario) -> Self:
+    def from_single_trial_scenario(
+        cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario, event_positions: tuple[int, ...]
+    ) -> Self:
         """Return the trial that a scenario with a single trial describes.
 
-        The trial has the identity `trial_identity`. The scenario has only the trial's strategy, swept values and seed.
+        The trial has the identity `trial_identity`. The scenario has only the trial's strategy, swept values and seed,
+        and its events are those at `event_positions` in the scenario file.
         """
         ((label, strategy),) = single_trial_scenario.strategies.items()
         workers = single_trial_scenario.cluster.workers
@@ -298,4 +309,5 @@ class TrialSpec(FrozenRecord):
             seed=single_trial_scenario.seed,
             labels={"workers": workers, **other_labels},
             baseline=trial_identity.label is None,
+            event_positions=event_positions,
         )

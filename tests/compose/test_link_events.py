@@ -204,3 +204,24 @@ def test_a_change_scheduled_after_the_end_of_the_trial_is_no_failure(tmp_path: P
     time.sleep(0.3)
 
     assert not (tmp_path / "events.jsonl").exists()
+
+
+def test_link_of_a_restarted_node_gets_its_present_state_and_later_changes(tmp_path: Path) -> None:
+    """A new helper knows only the link of the start of the trial, while an event has changed the link meanwhile."""
+    present = {"kind": "link", "at": {"time": "1ms"}, "of": ["worker-0"], "uplink": "10mbit"}
+    later = {"kind": "link", "at": {"time": "250ms"}, "of": ["worker-0"], "uplink": "50mbit"}
+    plan = two_worker_plan(present, later)
+    links, new_kernel = FakeTrialLinks(plan), FakeKernelLink()
+    scheduler = LinkEventScheduler(plan, links, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+    observed_rates = []
+
+    scheduler.handle_log_event(TRAINING_STARTED | {"time_ms": time.time() * 1e3})
+    time.sleep(0.1)
+    links.helpers["worker-0"] = new_kernel  # type: ignore[assignment]
+    scheduler.restore_link("worker-0")
+    for pause_s in (0.05, 0.25):
+        time.sleep(pause_s)
+        observed_rates.append(new_kernel.rate)
+    scheduler.close()
+
+    assert observed_rates == ["10000000", "50000000"]

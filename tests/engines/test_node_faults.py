@@ -9,11 +9,14 @@ import yaml
 from scripted_engine import RunObserverStub
 
 from compose.engines import EngineChoice, create_engine
-from compose.engines.local import RUN_ENV_VARIABLE
+from compose.engines.containers.containers import NodeContainers
+from compose.engines.local import RUN_ENV_VARIABLE, NodeProcesses
 from compose.runs.run import FinishedRun, run_scenario
 from compose.runs.run_folder import ScenarioFile
 from compose.runs.trials.log_tail import LogTail
+from compose.runs.trials.node_runner import LinkProbeFailed
 from compose.scenario_files.load import load_scenario
+from services.plan.trial_outcome import LinkShapingRecord
 
 Document = dict[str, Any]
 
@@ -108,6 +111,22 @@ def test_kill_at_a_time_names_the_time(tmp_path: Path, engine: str, node: str) -
     assert processes_of(run) == []
 
 
+def test_node_out_of_memory_is_named(tmp_path: Path, engine: str) -> None:
+    """The kernel ends a node in a container; a process of this host has no limit, so its end is emulated."""
+    oom = {"kind": "oom", "of": ["worker-1"], "at": {"step": 10}}
+
+    run = run_faults(tmp_path, engine, [oom], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert outcome.reason == "worker-1 ran out of memory at step 10, as declared in events[0]"
+    assert outcome.exit_codes["worker-1"] in (-9, 137)
+    (record,) = applied_faults(run)
+    assert record["by"] == (
+        "SIGKILL, as an emulated lack of memory" if engine == "local" else "memory limit of the container"
+    )
+    assert "failed" not in record
+
+
 def test_frozen_nodes_continue_and_the_trial_succeeds(tmp_path: Path, engine: str) -> None:
     """The stop is shorter than all timeouts. The worker's emulated compute takes so much longer, and is not late."""
     events = [
@@ -161,3 +180,72 @@ def test_failures_of_a_trace_occur_at_their_times(tmp_path: Path) -> None:
         ("begin", 1.0, ["worker-1"]),
         ("end", 1.2, ["worker-1"]),
     ]
+
+
+def test_restarted_process_joins_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of the first process is kept: the new one appends to it."""
+    shape_links = NodeProcesses.shape_links
+
+    def restart_and_shape_links(nodes: NodeProcesses) -> dict[str, LinkShapingRecord]:
+        for action in ("kill", "start"):
+            nodes.process_control().apply_action(action, "worker-1")
+        return shape_links(nodes)
+
+    monkeypatch.setattr(NodeProcesses, "shape_links", restart_and_shape_links)
+
+    run = run_faults(tmp_path, "local", [], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.reason) == ("success", "")
+    assert outcome.exit_codes["worker-1"] == 0
+    assert processes_of(run) == []
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
+def test_restarted_container_has_its_shaped_link_before_it_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that is started again has a new network interface; the probe before the training measures it."""
+    shape_links = NodeContainers.shape_links
+
+    def shape_links_and_restart(nodes: NodeContainers) -> dict[str, LinkShapingRecord]:
+        shape_links(nodes)
+        for action in ("kill", "start"):
+            nodes.process_control().apply_action(action, "worker-1")
+        return dict(nodes.links.records)
+
+    monkeypatch.setattr(NodeContainers, "shape_links", shape_links_and_restart)
+    shaped = {"workers": 2, "worker": {"throughput": "80/s", "uplink": "20mbit", "downlink": "20mbit", "delay": "5ms"}}
+
+    run = run_faults(tmp_path, "docker", [], {"ring": RING}, cluster=shaped)
+
+    (outcome,) = run.statuses
+    if outcome.disturbance:
+        raise LinkProbeFailed(outcome.disturbance)
+    assert (outcome.status, outcome.reason) == ("success", "")
+    link = outcome.shaping["worker-1"]
+    assert link.read_back_uplink_bps == link.read_back_downlink_bps == 20e6
+    assert link.achieved_uplink_bps == pytest.approx(20e6, rel=0.1)
+    assert link.changed_meanwhile == ()
+    assert link.unread == ""
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
+def test_full_disk_ends_the_trial_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the coordinator's log, the engine would wait for the end of the run until its timeout."""
+    log_path = NodeContainers._log_path
+
+    def full_until_the_end(nodes: NodeContainers, node_name: str) -> Path:
+        is_running = node_name == "coordinator" and not nodes._is_stopping
+        return Path("/dev/full") if is_running else log_path(nodes, node_name)
+
+    monkeypatch.setattr(NodeContainers, "_log_path", full_until_the_end)
+
+    run = run_faults(tmp_path, "docker", [], {"ring": RING})
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.disturbance) == ("failed", "")
+    assert outcome.reason == "/dev/full: the log can't be written: No space left on device"
+    assert "init_start" in (run.folder / "trials" / outcome.trial / "logs" / "coordinator.log").read_text()

@@ -1,17 +1,45 @@
 """Declared faults of nodes in virtual time: a trial ends with the reason, or goes on after the node was frozen."""
 
+import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
 
-from services.schema.errors import DeclaredNodeLoss, first_error_in_group
+from services.cluster.links.fluid_link import RateLimiter
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.schema.errors import DeclaredNodeLoss, PeerUnreachable, first_error_in_group
+from services.transport.virtual import VirtualFabric
 
 Simulate = Callable[..., Any]
 
 RING, SERVER = {"kind": "all_reduce"}, {"kind": "parameter_server"}
 ASYNCHRONOUS = {"kind": "parameter_server", "synchronisation": {"kind": "asp"}}
 PACED = {"worker": {"throughput": "60/s"}}  # 6 samples of each of two workers: 0.1 s, and no time for messages
+
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ring": RING,
+    "ring with residuals": {
+        "kind": "all_reduce",
+        "compress": {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}},
+    },
+    "bsp": SERVER,
+    "asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+    "ssp": {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 2}},
+    "servers beside workers": {"kind": "parameter_server", "placement": {"kind": "colocated"}},
+    "local sgd": {"kind": "local_sgd", "period": 3},
+    "gossip": {"kind": "d_psgd"},
+    "asynchronous gossip": {"kind": "ad_psgd"},
+    "ring, then asp": {
+        "kind": "strategy_switch",
+        "after": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+        "when": {"kind": "at", "fraction": 0.5},
+    },
+}
+
+WITH_SERVERS = ("bsp", "asp", "ssp", "ring, then asp")
 
 
 def step_times(trial: Any, rank: int) -> list[float]:
@@ -59,6 +87,13 @@ def test_kill_at_a_time_ends_the_trial_at_that_time(simulate: Simulate) -> None:
     kill = {"kind": "kill", "of": ["worker-1"], "at": {"time": "450ms"}}
 
     assert reason_of_end(simulate, RING, kill) == "worker-1 was killed at 0.45 s, as declared in events[0]"
+
+
+def test_node_out_of_memory_ends_the_trial(simulate: Simulate) -> None:
+    """In virtual time, nodes have no memory of their own, and the fault has the effect of a kill."""
+    oom = {"kind": "oom", "of": ["worker-0"], "at": {"share": 0.5}}
+
+    assert reason_of_end(simulate, RING, oom) == "worker-0 ran out of memory at step 10, as declared in events[0]"
 
 
 def test_kill_after_the_end_of_training_changes_nothing(simulate: Simulate) -> None:
@@ -125,3 +160,71 @@ def test_freeze_longer_than_the_timeout_ends_the_trial(simulate: Simulate) -> No
     reason = str(raised.value)
     assert "increase timeouts.step" in reason
     assert reason.endswith("; worker-1 was stopped at step 2 for 60s, as declared in events[0]")
+
+
+def test_peers_of_a_lost_node_get_errors_until_it_is_back(in_virtual_time: Callable[..., Any]) -> None:
+    """Sockets behave so: a stream breaks off, connections are refused, and a new process has new streams."""
+
+    async def lose_and_recover() -> Message:
+        links = {name: RateLimiter(inf) for name in ("worker-0", "worker-1")}
+        fabric = VirtualFabric(links, links, timeout_s=10)
+        survivor, lost = (fabric.make_transport(name) for name in links)
+        await lost.send("worker-0", Message(MessageTag(0, MessageKind.PUSH)))
+        await survivor.receive("worker-1", MessageTag(0, MessageKind.PUSH))
+        fabric.lose_node("worker-1")
+        with pytest.raises(PeerUnreachable, match="broke off"):
+            await survivor.receive("worker-1", MessageTag(1, MessageKind.PUSH))
+        with pytest.raises(PeerUnreachable, match="refused"):
+            await survivor.send("worker-1", Message(MessageTag(0, MessageKind.REPLY)))
+        fabric.recover_node("worker-1")
+        await lost.send("worker-0", Message(MessageTag(0, MessageKind.PUSH), b"again"))
+        return await survivor.receive("worker-1", MessageTag(0, MessageKind.PUSH))
+
+    assert in_virtual_time(lose_and_recover()).data == b"again"
+
+
+def test_node_that_continues_gets_its_messages_before_timeouts_are_checked(
+    in_virtual_time: Callable[..., Any],
+) -> None:
+    """A process that continues after SIGCONT reads its sockets, and then finds that the message was in time."""
+
+    async def freeze_beyond_the_timeout() -> float:
+        links = {name: RateLimiter(inf) for name in ("worker-0", "worker-1")}
+        fabric = VirtualFabric(links, links, timeout_s=2)
+        receiver, sender = (fabric.make_transport(name) for name in links)
+        reception = asyncio.get_running_loop().create_task(
+            receiver.receive("worker-1", MessageTag(0, MessageKind.PUSH))
+        )
+        await asyncio.sleep(1)
+        fabric.freeze_node("worker-0")
+        await sender.send("worker-0", Message(MessageTag(0, MessageKind.PUSH)))
+        asyncio.get_running_loop().call_later(5, fabric.thaw_node, "worker-0")
+        await reception
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(freeze_beyond_the_timeout()) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        (name, node)
+        for name in STRATEGIES
+        for node in ("worker-1", "server-0", "coordinator")
+        if node != "server-0" or name in WITH_SERVERS
+    ],
+)
+@pytest.mark.parametrize("moment", [{"step": 0}, {"share": 0.5}, {"time": "1.9s"}], ids=["first", "middle", "late"])
+def test_every_strategy_ends_with_the_declared_loss(
+    simulate: Simulate, name: str, node: str, moment: dict[str, Any]
+) -> None:
+    """Nothing hangs and no other error hides the fault, whichever node is lost at whatever moment."""
+    kill = {"kind": "kill", "of": [node], "at": moment}
+
+    with pytest.raises(ExceptionGroup) as raised:
+        simulate(STRATEGIES[name], 4, cluster={"worker": {"throughput": "30/s"}}, events=[kill])
+
+    error = first_error_in_group(raised.value)
+    assert isinstance(error, DeclaredNodeLoss)
+    assert str(error).startswith(f"{node} was killed at ")
+    assert str(error).endswith(", as declared in events[0]")

@@ -12,6 +12,7 @@ from typing import Any
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, container_labels
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE
 from compose.shaping import shared_link
+from services.checkpoints.folder import FOLDER_NAME as CHECKPOINTS_FOLDER
 from services.plan import CommandPlan, NodePlan, Plan
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
@@ -161,7 +162,11 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostPropert
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
-        "volumes": [_runner_pipe_mount(host_properties), *_host_folder_mounts(plan, node)],
+        "volumes": [
+            _runner_pipe_mount(host_properties),
+            *_host_folder_mounts(plan, node),
+            *([CHECKPOINT_MOUNT] if plan.recovery.checkpoint else []),
+        ],
         "secrets": [
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
@@ -208,6 +213,14 @@ def _read_only_mount(source: Path, target: str) -> dict[str, Any]:
         "bind": {"create_host_path": False},
     }
 
+
+# All nodes write their checkpoints to one folder of the trial, next to the Compose file.
+CHECKPOINT_MOUNT = {
+    "type": "bind",
+    "source": f"./{CHECKPOINTS_FOLDER}",
+    "target": f"/run/ensayo/{CHECKPOINTS_FOLDER}",
+    "bind": {"create_host_path": False},
+}
 
 _GPU_REQUEST = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}
 

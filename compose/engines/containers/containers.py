@@ -33,6 +33,7 @@ from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottleCounts, LinkShapingRecord
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
+from services.schema.errors import os_error_cause
 
 MAX_PARALLEL_REQUESTS = 8  # to the Docker daemon
 # Docker 20.10 miscounts endpoints when many containers leave a network at the same moment, and then keeps the network
@@ -77,8 +78,11 @@ class NodeContainers(TrialNodeRunner):
         self._container_ids: dict[str, Future[str]] = {name: Future() for name in names}  # known once they run
         self._exit_codes: dict[str, int] = {}
         self._shaping_futures: dict[str, Future[LinkShapingRecord]] = {}
-        self._process_control = ContainerProcessControl(self._running_container, self._exit_codes)
+        self._process_control = ContainerProcessControl(
+            plan, self._running_container, self._exit_codes, self._shape_link_again
+        )
         self._engine_events: Any = None
+        self._log_write_error = ""  # why the coordinator's log can't be written
         self._has_lost_events = False  # whether Docker's event stream ended before the trial
         self._is_stopping = False
 
@@ -123,8 +127,10 @@ class NodeContainers(TrialNodeRunner):
         """Return the exit codes of the nodes that have ended.
 
         Raises:
-            TrialFailed: a helper has ended although all nodes run.
+            TrialFailed: a helper has ended although all nodes run, or the coordinator's log can't be written.
         """
+        if self._log_write_error:
+            raise TrialFailed(self._log_write_error)
         if self._has_lost_events:
             self._read_container_states()
         if not self._exit_codes:  # the helper of an ended node ends, too; the node's exit code is the better reason
@@ -230,11 +236,17 @@ class NodeContainers(TrialNodeRunner):
 
         The coordinator's events in the output are also forwarded.
         """
-        with suppress(DockerException, CancelledError, TimeoutError), self._log_path(node_name).open("wb") as log:
+        with (
+            suppress(DockerException, CancelledError, TimeoutError),
+            self._log_path(node_name).open("wb", buffering=0) as log,
+        ):
             unfinished_line = b""
             for chunk in self._fetch_container(node_name).logs(stream=True, follow=True, stdout=True, stderr=False):
-                log.write(chunk)
-                log.flush()
+                try:
+                    log.write(chunk)
+                except OSError as error:  # reading raises errors of this type, too, when the trial ends
+                    self._log_write_error = f"{log.name}: the log can't be written: {os_error_cause(error)}"
+                    return
                 *lines, unfinished_line = (unfinished_line + chunk).split(b"\n")
                 self._pass_events_to_scheduler(lines)
 
@@ -262,6 +274,12 @@ class NodeContainers(TrialNodeRunner):
                 exit_code, stderr_line = self._exit_codes[link_name], self.last_stderr_line(link_name) or "no message"
                 raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
             raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
+
+    def _shape_link_again(self, node_name: str) -> None:
+        """Shape the link of a node whose container was started again, as it must be now."""
+        if node_name in self.links.node_links:  # the coordinator has no link on the data network
+            self.links.shape_link_again(node_name)
+            self.link_events.restore_link(node_name)
 
     def _cancel_id_lookups(self) -> None:
         for container_id in self._container_ids.values():

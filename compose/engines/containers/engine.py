@@ -32,6 +32,7 @@ from compose.shaping.mechanisms import (
     choose_shaping_mechanisms,
     needs_kernel_shaping,
 )
+from services.checkpoints.folder import FOLDER_NAME as CHECKPOINTS_FOLDER
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.plan import CommandPlan, Plan
 from services.plan.trial_outcome import TrialOutcome
@@ -155,7 +156,10 @@ class DockerEngine(TrialEngine):
         with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
             with closing(docker.from_env()) as client:
                 host = read_host_properties(client, self.images, secrets_folder)
-            set_secrets_owner(secrets_folder, host.user)
+            set_owner_of_nodes(secrets_folder, host.user)
+            if plan.recovery.checkpoint:
+                (trial_folder / CHECKPOINTS_FOLDER).mkdir(exist_ok=True)
+                set_owner_of_nodes(trial_folder / CHECKPOINTS_FOLDER, host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
             return TrialSupervisor(plan, nodes, trial_folder, observer).run_trial()
 
@@ -215,15 +219,15 @@ def read_host_properties(
     )
 
 
-def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:
-    """Make the nodes' Unix user the owner of all TLS key files.
+def set_owner_of_nodes(folder: Path, uid_and_gid: str) -> None:
+    """Make the nodes' Unix user the owner of a folder and its files, such as TLS keys.
 
     This is necessary because Compose keeps the owner of mounted files. Needed only when the runner is root; otherwise
     the files belong to the nodes' user already.
     """
     if os.getuid() == 0:
         uid, gid = (int(part) for part in uid_and_gid.split(":"))
-        for path in (secrets_folder, *secrets_folder.rglob("*")):
+        for path in (folder, *folder.rglob("*")):
             os.chown(path, uid, gid)
 
 

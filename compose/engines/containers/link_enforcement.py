@@ -87,6 +87,20 @@ class LinkShaper:
         self.records[link_name] = record
         return record
 
+    def shape_link_again(self, node_name: str) -> None:
+        """Shape the link of a node whose container was started again, and has a new network namespace.
+
+        Raises:
+            TrialFailed: the link could not be shaped.
+        """
+        self.helpers.pop(node_name).remove()
+        measured = self.records[node_name]
+        shaped = self.shape_link(node_name)
+        self._initial_counters.pop(node_name, None)
+        self.records[node_name] = measured.model_copy(
+            update={key: getattr(shaped, key) for key in ("read_back_uplink_bps", "read_back_downlink_bps")}
+        )
+
     def update_link_record(self, link_name: str, **changed_fields: Any) -> LinkShapingRecord:
         """Change fields in the record of a link and return the new record."""
         self.records[link_name] = self.records[link_name].model_copy(update=changed_fields)

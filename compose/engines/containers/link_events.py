@@ -113,6 +113,23 @@ class LinkEventScheduler:
             self._end_s = self._end_s or time.monotonic()
             self._changed.notify()
 
+    def restore_link(self, node_name: str) -> None:
+        """Bring the link of a node, which was shaped as at the start of the trial, to its present state.
+
+        The node has a new helper, which also receives the later changes that the old one knew.
+        """
+        with self._changed:
+            self._drop_past_changes()
+            initial, present = self._initial_states[node_name], self._current_states[node_name]
+            if present != initial:
+                self._submit_change(node_name, next(self._change_numbers), time.monotonic(), (initial,), present)
+            for scheduled in self._scheduled:
+                if node_name in scheduled.transitions:
+                    before, after = scheduled.transitions[node_name]
+                    scheduled.replies[node_name] = self._submit_change(
+                        node_name, scheduled.number, scheduled.due_at_s, (before,), after
+                    )
+
     def stop_and_return_link_states(self) -> dict[str, LinkState]:
         """Cancel all link changes that are not applied yet, and return the state of each link.
 
@@ -160,10 +177,7 @@ class LinkEventScheduler:
 
         Send later changes again with link states that include this one.
         """
-        now = time.monotonic()
-        while self._scheduled and self._scheduled[0].due_at_s <= now:
-            self._active_events = _find_active_link_events(self._active_events, past := self._scheduled.pop(0))
-            self._current_states |= {name: after for name, (_, after) in past.transitions.items()}
+        self._drop_past_changes()
         bisect.insort(self._scheduled, event_boundary, key=lambda scheduled: scheduled.due_time_and_change_number)
         active_events, states_before = self._active_events, self._current_states
         for scheduled in self._scheduled:
@@ -177,6 +191,13 @@ class LinkEventScheduler:
                 for name, state in states.items():
                     self._send_change_to_helper(scheduled, name, states_before[name], state)
             states_before = states
+
+    def _drop_past_changes(self) -> None:
+        """Make the changes whose moment has passed part of the present state of links."""
+        now = time.monotonic()
+        while self._scheduled and self._scheduled[0].due_at_s <= now:
+            self._active_events = _find_active_link_events(self._active_events, past := self._scheduled.pop(0))
+            self._current_states |= {name: after for name, (_, after) in past.transitions.items()}
 
     def _send_change_to_helper(
         self, event_boundary: _LinkEventBoundary, node_name: str, state_before: LinkState, state_after: LinkState
@@ -193,16 +214,27 @@ class LinkEventScheduler:
         ):
             return
         event_boundary.transitions[node_name] = (state_before, state_after)
-        self._states_after.setdefault(node_name, {})[event_boundary.number] = state_after
-        link = self._links.node_links[node_name]
-        possible_states = {id(state): state for state in (state_before, *sent)}.values()
-        programs = link.make_link_change_commands(
-            self._links.interfaces[node_name], tuple(possible_states), state_after
+        possible_states = tuple({id(state): state for state in (state_before, *sent)}.values())
+        event_boundary.replies[node_name] = self._submit_change(
+            node_name, event_boundary.number, event_boundary.due_at_s, possible_states, state_after
         )
-        event_boundary.replies[node_name] = self._links.helpers[node_name].submit(
+
+    def _submit_change(
+        self,
+        node_name: str,
+        number: int,
+        due_at_s: float,
+        possible_states: tuple[LinkState, ...],
+        state_after: LinkState,
+    ) -> HelperReply:
+        """Send a change of a node's link to the node's helper, which applies it at a moment of the monotonic clock."""
+        self._states_after.setdefault(node_name, {})[number] = state_after
+        link = self._links.node_links[node_name]
+        programs = link.make_link_change_commands(self._links.interfaces[node_name], possible_states, state_after)
+        return self._links.helpers[node_name].submit(
             "at",
-            number=event_boundary.number,
-            moment=event_boundary.due_at_s,
+            number=number,
+            moment=due_at_s,
             programs=programs,
             delays={
                 queue: spec

@@ -1,21 +1,34 @@
-"""Faults of nodes in containers: killed, frozen and continued by the Docker daemon."""
+"""Faults of nodes in containers: killed, frozen, continued and run out of memory."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from docker.models.containers import Container
 
 from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed
 from services.cluster.node_faults import NodeAction
+from services.plan import Plan
 
-KILL_TIMEOUT_S, POLL_INTERVAL_S = 10.0, 0.005  # wall seconds
+END_TIMEOUT_S, POLL_INTERVAL_S = 20.0, 0.005  # wall seconds
 MECHANISMS: Mapping[NodeAction, str] = {
     "kill": "docker kill",
     "freeze": "docker pause",
     "thaw": "docker unpause",
     "start": "docker start",
+    "exhaust_memory": "memory limit of the container",
 }
+PYTHON = "/opt/ensayo/bin/python"
+# Takes as much memory as the container may have. The kernel then ends the processes of the node, not this program,
+# because these processes get the highest score.
+EXHAUST_MEMORY_PROGRAM = """
+import mmap, os, pathlib, sys
+for score in pathlib.Path("/proc").glob("[0-9]*/oom_score_adj"):
+    if score.parent.name not in ("1", str(os.getpid())):
+        score.write_text("1000")
+while True:
+    memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+"""
 
 
 @dataclass(frozen=True)
@@ -25,8 +38,10 @@ class ContainerProcessControl(NodeProcessControl):
     The kernel freezes all processes of a container at once (`docker pause`), as SIGSTOP does with one process.
     """
 
+    plan: Plan
     find_container: Callable[[str], Container]  # by the name of its node
-    exit_codes: Mapping[str, int]  # of the nodes that have ended, kept up to date by their engine
+    exit_codes: MutableMapping[str, int]  # of the nodes that have ended, kept up to date by their engine
+    shape_link_again: Callable[[str], None]  # of a node whose container has a new network interface
 
     def apply_action(self, action: NodeAction, node_name: str) -> None:
         container = self.find_container(node_name)
@@ -38,15 +53,44 @@ class ContainerProcessControl(NodeProcessControl):
                 container.pause()
             case "thaw":
                 container.unpause()
+            case "exhaust_memory":
+                self._exhaust_memory(container, node_name)
             case "start":
-                raise TrialFailed(f"{node_name} can't be started again in its container")
+                self._start_again(container, node_name)
 
     def describe_mechanism(self, action: NodeAction) -> str:
         return MECHANISMS[action]
 
+    def _start_again(self, container: Container, node_name: str) -> None:
+        """Start a node again in its container, whose link is shaped before the node can join.
+
+        The new process is frozen while the link is shaped. It could not join that soon: its imports take longer than
+        the freeze takes to begin.
+        """
+        del self.exit_codes[node_name]
+        container.start()
+        container.pause()
+        try:
+            self.shape_link_again(node_name)
+        finally:
+            container.unpause()
+
+    def _exhaust_memory(self, container: Container, node_name: str) -> None:
+        """Exceed the memory limit of a node's container, and wait until the kernel has ended the node.
+
+        Raises:
+            TrialFailed: the node did not end, or not for its memory.
+        """
+        memory_bytes = self.plan.node_plan(node_name).memory_bytes
+        container.exec_run([PYTHON, "-c", EXHAUST_MEMORY_PROGRAM, str(memory_bytes)], detach=True)
+        self._wait_until_ended(node_name)
+        container.reload()
+        if not container.attrs["State"]["OOMKilled"]:
+            raise TrialFailed(f"{node_name} ended, but Docker does not report that it ran out of memory")
+
     def _wait_until_ended(self, node_name: str) -> None:
-        deadline = time.monotonic() + KILL_TIMEOUT_S
+        deadline = time.monotonic() + END_TIMEOUT_S
         while node_name not in self.exit_codes:
             if time.monotonic() > deadline:
-                raise TrialFailed(f"{node_name} did not end within {KILL_TIMEOUT_S:g} s after it was killed")
+                raise TrialFailed(f"{node_name} did not end within {END_TIMEOUT_S:g} s after a fault that ends it")
             time.sleep(POLL_INTERVAL_S)

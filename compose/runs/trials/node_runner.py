@@ -26,9 +26,9 @@ class NodeProcessControl(ABC):
 
     @abstractmethod
     def apply_action(self, action: NodeAction, node_name: str) -> None:
-        """Kill a node's processes, freeze or thaw them, or start the node again.
+        """Kill a node's processes, freeze or thaw them, use up their memory, or start the node again.
 
-        After `kill`, the processes have ended; `start` returns before the node has joined.
+        After `kill` and `exhaust_memory`, the processes have ended; `start` returns before the node has joined.
         """
 
     @abstractmethod

@@ -76,7 +76,7 @@ def make_command_plan(
         shards=(),
         schedule=strategy.training_phases().first.collective_schedule(workers),
         network=network,
-        events=plan_event_occurrences(scenario.events, 1, 0.0, trial.seed),
+        events=plan_event_occurrences(scenario.events, 1, 0.0, trial.seed, trial.event_positions),
         dilation=trial_dilation,
         transport=scenario.transport,
         security=scenario.security,

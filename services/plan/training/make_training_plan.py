@@ -158,7 +158,7 @@ def _event_fields(trial: TrialSpec, horizon_s: float) -> dict[str, Any]:
     scenario = trial.scenario
     steps = scenario.training_workload.total_steps(scenario.cluster.workers)
     return {
-        "events": plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed),
+        "events": plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed, trial.event_positions),
         "horizon_s": horizon_s if any(event.at.mean_gap_s for event in scenario.events) else None,
     }
 

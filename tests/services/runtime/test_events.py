@@ -7,7 +7,9 @@ from statistics import fmean, pstdev
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_trial import make_document
 
+from services.cluster.addresses import DummyAddresses
 from services.cluster.declared_event import EventTrigger
 from services.cluster.events import (
     LinkChange,
@@ -19,7 +21,10 @@ from services.cluster.events import (
     restrict_events_to_nodes,
 )
 from services.cluster.node_faults import NodeKill
+from services.plan import make_plan
+from services.scenario.scenario import Scenario
 from services.schema.units import Duration, Rate
+from services.strategies import AllReduce
 
 NODES = ("worker-0", "worker-1", "server-0")
 
@@ -177,3 +182,21 @@ def test_failures_that_are_too_frequent_on_all_nodes_together_are_refused() -> N
     assert path == (0, "at", "law", "mean")
     assert message.endswith("write 22ms or more")
     assert not list(find_too_frequent_events(events, 100.0, ["worker-0"]))
+
+
+def test_planned_events_know_their_position_in_the_scenario_file() -> None:
+    """The reason of a failed trial names the event, also in trials that lack the nodes of earlier events."""
+    document = make_document(AllReduce(), steps=10, workers=2, batch=4, workload={}) | {
+        "strategies": {"ring": {"kind": "all_reduce"}, "ps": {"kind": "parameter_server"}},
+        "events": [{"kind": "kill", "of": [name], "at": {"step": 3}} for name in ("server-0", "worker-1")],
+    }
+    trials = {trial.label: trial for trial in Scenario.decode(document).trials()}
+
+    positions = {
+        label: [event.declared_index for event in make_plan(trial, "run", "simulated", DummyAddresses()).events]
+        for label, trial in trials.items()
+    }
+
+    assert positions == {"ring": [1], "ps": [0, 1]}
+    moved = trials["ps"].with_strategy(trials["ring"].strategy)
+    assert moved.event_positions == (1,)
