@@ -17,7 +17,7 @@ from docker.models.containers import Container
 from benchmarks.fidelity import node_program
 from compose.engines.base import TrialEngine
 from compose.engines.containers.containers import NodeContainers
-from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, read_host_properties, set_owner_of_nodes
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
 from compose.runs.secrets_folder import open_secrets_folder
 from compose.runs.trials.log_tail import LogTail
@@ -94,7 +94,7 @@ class IdleTrial:
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(self.plan.model_dump_json())
         host = read_host_properties(client, self.engine.images, secrets)
-        set_secrets_owner(secrets, host.user)
+        set_owner_of_nodes(secrets, host.user)
         nodes = NodeContainers(self.plan, folder, host, self.engine.choose_shaping_mechanisms(self.plan))
         self._stack.callback(nodes.stop)
         nodes.start()

@@ -17,7 +17,7 @@ from compose.calibration.node_pair import (
     parse_probe_output,
 )
 from compose.engines.containers.compose_file import NODE_SYSCTLS, RUNNER_PIPE_PATH
-from compose.engines.containers.engine import read_host_properties, set_secrets_owner
+from compose.engines.containers.engine import read_host_properties, set_owner_of_nodes
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
 from compose.shaping import tc_output as reading
@@ -61,7 +61,7 @@ class ContainerPair(CalibrationNodePair):
             stack.callback(client.close)
             folder = stack.enter_context(open_secrets_folder(run_name, NODE_NAMES))
             host = read_host_properties(client, self._images, folder)
-            set_secrets_owner(folder, host.user)
+            set_owner_of_nodes(folder, host.user)
             try:
                 return self._measure_in_network(client, stack, run_name, folder, host.user, link_rate_bps)
             except (DockerException, OSError) as error:

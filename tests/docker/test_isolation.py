@@ -15,7 +15,7 @@ import docker
 import pytest
 
 from compose.engines.containers.compose_file import compose_project_name
-from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_owner_of_nodes
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels
@@ -126,7 +126,7 @@ def waiting_trial(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> I
         closing(docker.from_env()) as client,
     ):
         host = read_host_properties(client, docker_engine.images, secrets)
-        set_secrets_owner(secrets, host.user)
+        set_owner_of_nodes(secrets, host.user)
         Path(folder, "logs").mkdir()
         Path(folder, "plan.json").write_text(plan.model_dump_json())
         nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_shaping_mechanisms(plan))

@@ -15,7 +15,7 @@ import docker
 import pytest
 import yaml
 
-from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_owner_of_nodes
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.clean import remove_leftovers
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
@@ -115,7 +115,7 @@ def _ready_trial(
         closing(docker.from_env()) as client,
     ):
         host = read_host_properties(client, engine.images, secrets)
-        set_secrets_owner(secrets, host.user)
+        set_owner_of_nodes(secrets, host.user)
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
         nodes = NodeContainers(plan, folder, host, engine.choose_shaping_mechanisms(plan))
