@@ -67,7 +67,8 @@ class ScenarioEventRunner:
         Events are slowdowns, pauses, link changes and faults of nodes. Events of skipped steps begin as well: after a
         switch all workers continue after the step of the fastest worker.
         """
-        last_step, self._current_step = self._current_step, step
+        last_step = self._current_step
+        self._current_step = max(last_step, step)  # after a recovery, steps are repeated, but not their events
         due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
         for event in due_events:
             if self._affects_this_worker(event):

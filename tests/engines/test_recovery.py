@@ -1,0 +1,85 @@
+"""Trials in processes and containers that go on after a real kill."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fault_runs import run_faults
+
+from compose.runs.run import FinishedRun
+from services.runtime.run_log import LOG_LINE_PREFIX
+
+KILL = {"kind": "kill", "of": ["worker-1"], "at": {"step": 12}}
+RING, SERVER, ASP = (
+    {"kind": "all_reduce"},
+    {"kind": "parameter_server"},
+    {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+)
+SAMPLES = 320  # of the budget, all used once
+QUICK = {"heartbeat_timeout": "1s", "restart_delay": "200ms"}
+
+
+def coordinator_events(run: FinishedRun, key: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the events with a key in the coordinator's logs, by the label of the strategy."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for log in run.folder.glob("trials/*/logs/coordinator.log"):
+        lines = (line for line in log.read_text().splitlines() if line.startswith(LOG_LINE_PREFIX))
+        events = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines)
+        found[log.parents[1].name.split("-")[1]] = [event for event in events if event["key"] == key]
+    return found
+
+
+def assert_budget_used(run: FinishedRun) -> None:
+    assert {outcome.status for outcome in run.statuses} == {"success"}, run.statuses
+    for stops in coordinator_events(run, "run_stop").values():
+        assert stops[0]["metadata"]["samples_count"] == SAMPLES
+
+
+def test_training_continues_without_a_killed_worker(tmp_path: Path, engine: str) -> None:
+    recovery = {**QUICK, "on_failure": "continue"}
+
+    run = run_faults(tmp_path, engine, [KILL], {"ring": RING, "ps": SERVER, "asp": ASP}, recovery=recovery, attempts=1)
+
+    assert_budget_used(run)
+    for epochs in coordinator_events(run, "membership_epoch").values():
+        assert [epoch["value"]["workers"] for epoch in epochs] == [["worker-0"]]
+
+
+def test_a_killed_worker_joins_again(tmp_path: Path, engine: str) -> None:
+    """The engine starts it anew, and it gets the state of the other worker."""
+    recovery = {**QUICK, "on_failure": "rejoin"}
+
+    run = run_faults(tmp_path, engine, [KILL], {"ring": RING}, recovery=recovery, attempts=1)
+
+    assert_budget_used(run)
+    (epochs,) = coordinator_events(run, "membership_epoch").values()
+    assert epochs[-1]["value"]["workers"] == ["worker-0", "worker-1"]
+    assert epochs[-1]["value"]["joined"] == ["worker-1"]
+
+
+def test_restored_training_has_the_bits_of_undisturbed_training(tmp_path: Path, engine: str) -> None:
+    recovery = {**QUICK, "on_failure": "restore", "checkpoint": {"steps": 5}}
+    strategies = {"ring": RING, "ps": SERVER}
+
+    run = run_faults(tmp_path, engine, [KILL], strategies, recovery=recovery, attempts=1)
+    undisturbed = run_faults(tmp_path, "simulated", [], strategies, recovery=recovery)
+
+    assert_budget_used(run)
+    assert all(coordinator_events(run, "membership_epoch").values())
+    digests, expected = (
+        {label: events[0]["value"] for label, events in coordinator_events(each, "params_sha256").items()}
+        for each in (run, undisturbed)
+    )
+    assert digests == expected
+
+
+def test_a_worker_that_is_frozen_too_long_is_evicted(tmp_path: Path, engine: str) -> None:
+    """It continues later, and must not disturb the training that has gone on without it."""
+    freeze = {"kind": "stop", "of": ["worker-1"], "at": {"step": 12}, "lasts": "2500ms"}
+    recovery = {**QUICK, "on_failure": "continue"}
+
+    run = run_faults(tmp_path, engine, [freeze], {"ring": RING}, recovery=recovery, attempts=1)
+
+    assert_budget_used(run)
+    (losses,) = coordinator_events(run, "node_lost").values()
+    assert [loss["value"]["node"] for loss in losses] == ["worker-1"]

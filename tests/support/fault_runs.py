@@ -1,0 +1,40 @@
+"""Runs of a small scenario in which nodes are killed, frozen or started again."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scripted_engine import RunObserverStub
+
+from compose.engines import EngineChoice, create_engine
+from compose.runs.run import FinishedRun, run_scenario
+from compose.runs.run_folder import ScenarioFile
+from compose.scenario_files.load import load_scenario
+
+Document = dict[str, Any]
+
+
+def run_faults(
+    folder: Path, engine_name: str, events: list[Document], strategies: dict[str, Document], **keys: Any
+) -> FinishedRun:
+    """Run a small scenario with these events: two workers, steps of 50 ms, 40 steps."""
+    document = {
+        "name": "faults",
+        "workload": {
+            "dataset": {"kind": "synthetic_regression", "samples": 400, "features": 4, "outputs": 2},
+            "model": {"kind": "mlp", "hidden": [8]},
+            "optimiser": {"kind": "sgd", "rate": 0.1},
+            "batch": 8,
+            "epochs": 1,
+        },
+        "cluster": {"workers": 2, "worker": {"throughput": "80/s"}},
+        "strategies": strategies,
+        "baseline": False,
+        "events": events,
+        **keys,
+    }
+    path = folder / "faults.yaml"
+    path.write_text(yaml.safe_dump(document))
+    source = ScenarioFile(load_scenario(path, {}), path.read_text(), "")
+    choice = EngineChoice(create_engine(engine_name), "asked for")
+    return run_scenario(source, choice, folder / "runs", RunObserverStub())
