@@ -5,6 +5,7 @@ from pathlib import Path
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
+from services.node.training_data import load_training_data
 from services.plan import COORDINATOR, TrainingPlan
 from services.runtime.clock import Clock
 from services.runtime.run_log import RunLog
@@ -28,7 +29,7 @@ def make_coordinator(
         strategy_switch=_make_strategy_switch(plan),
         point_name="epoch" if plan.evaluation_schedule.is_once_per_epoch else "evaluation",
     )
-    return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log, trial_folder)
+    return CoordinatorRuntime(plan, machine, load_training_data(plan.dataset, plan.dtype), clock, log, trial_folder)
 
 
 def _make_strategy_switch(plan: TrainingPlan) -> StrategySwitchStateMachine | None:

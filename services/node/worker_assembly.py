@@ -8,6 +8,7 @@ from services.cluster.events import WorkerPause
 from services.collectives.execution.executor import GroupMember
 from services.learning.partitions.assignment import assign_training_samples
 from services.node.node_services import NodeServices
+from services.node.training_data import load_training_data
 from services.plan import NodePlan, TrainingPlan
 from services.plan.training.regrouping import regroup_plan
 from services.runtime.clock import Clock
@@ -51,7 +52,7 @@ def make_worker(
         batch_size=plan.data_order.batch_size,
         seed=plan.seed,
     )
-    data = plan.dataset.load(plan.dtype)
+    data = load_training_data(plan.dataset, plan.dtype)
     pacer = _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns)
     parts = assign_training_samples(plan.partition, plan.dataset, plan.workers)
     gradients = GradientComputer(plan, data, pacer, parts[node_plan.rank] if parts else None)

@@ -162,7 +162,7 @@ class ShardStateMachine:
         agree: once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.straggler_ranks)
-        if push_to_apply_alone in self._gathered_pushes:
+        if push_to_apply_alone is not None and push_to_apply_alone in self._gathered_pushes:
             self._gathered_pushes.remove(push_to_apply_alone)
             yield self._make_update(push_to_apply_alone)
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
