@@ -24,7 +24,7 @@ from services.runtime.control import (
     SwitchStageReport,
 )
 from services.runtime.run_log import RunLog
-from services.transport.virtual import VirtualFabric
+from services.transport.virtual import MessageFaults, VirtualFabric
 
 NODE_RUNNERS: dict[str, Callable[[TrainingPlan, NodePlan, NodeServices], Coroutine[None, None, None]]] = {
     "worker": run_worker,
@@ -64,15 +64,20 @@ class InProcessCoordinatorClient(CoordinatorClient):
         await self.runtime.leave(self.node_name, final_report)
 
 
-def simulate_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+def simulate_trial(
+    plan: TrainingPlan,
+    make_log_writer: Callable[[str], Callable[[str], object]],
+    message_faults: MessageFaults | None = None,
+) -> None:
     """Run a trial in virtual time, from start to end, in one process.
 
     Args:
         plan: plan of the trial, with engine `simulated`.
         make_log_writer: returns, for a node name, the function that writes the log lines of this node.
+        message_faults: disturbances of single messages; None for none.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(_run_trial(plan, make_log_writer))
+        runner.run(_run_trial(plan, make_log_writer, message_faults))
 
 
 def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
@@ -88,10 +93,14 @@ def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
             file.close()
 
 
-async def _run_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+async def _run_trial(
+    plan: TrainingPlan,
+    make_log_writer: Callable[[str], Callable[[str], object]],
+    message_faults: MessageFaults | None,
+) -> None:
     clock = VirtualClock()
     runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)))
-    fabric = _make_virtual_network(plan)
+    fabric = _make_virtual_network(plan, message_faults)
     async with asyncio.TaskGroup() as group:
         for node in plan.nodes:
             if node.name != COORDINATOR:
@@ -101,7 +110,7 @@ async def _run_trial(plan: TrainingPlan, make_log_writer: Callable[[str], Callab
     await runtime.run_finished.wait()
 
 
-def _make_virtual_network(plan: TrainingPlan) -> VirtualFabric:
+def _make_virtual_network(plan: TrainingPlan, message_faults: MessageFaults | None) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(
@@ -112,6 +121,7 @@ def _make_virtual_network(plan: TrainingPlan) -> VirtualFabric:
         plan.seed,
         plan.longest_message_bytes,
         plan.payload_scale,
+        message_faults,
     )
 
 

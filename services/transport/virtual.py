@@ -4,7 +4,8 @@ The `simulated` engine and tests use this network.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
@@ -23,6 +24,19 @@ from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 EMPTY_NETWORK = Network()
 
 
+class MessageFaults(ABC):
+    """Base class of disturbances that the virtual network adds to single messages."""
+
+    keeps_order: bool  # whether messages between two nodes arrive in the order in which they were sent
+
+    @abstractmethod
+    def draw_extra_delays(self, source: str, target: str, message: Message) -> Sequence[float]:
+        """Return the virtual seconds by which each copy of a message arrives later than its links allow.
+
+        More than one item duplicates the message.
+        """
+
+
 class VirtualFabric:
     """Virtual network of one training run in one process.
 
@@ -38,6 +52,7 @@ class VirtualFabric:
         seed: int = 0,
         max_piece_bytes: int = MIN_FLUID_MESSAGE_BYTES,
         payload_scale: float = 1.0,
+        message_faults: MessageFaults | None = None,
     ) -> None:
         shared_links = [RateLimiter(to_goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
         self.conditions = {name: ActiveLinkEvents() for name in uplinks}
@@ -56,6 +71,7 @@ class VirtualFabric:
         self.max_piece_bytes = max_piece_bytes
         self.payload_scale = payload_scale
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
+        self._message_faults = message_faults
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
     def make_transport(self, node_name: str) -> "VirtualTransport":
@@ -74,7 +90,20 @@ class VirtualFabric:
     async def _deliver(self, source: str, target: str, message: Message, size_bytes: int) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
-        self.mailboxes[target].deliver_at(delivery_s, source, message)
+        if self._message_faults is None:
+            self.mailboxes[target].deliver_at(delivery_s, source, message)
+        else:
+            self._deliver_with_faults(self._message_faults, delivery_s, source, target, message)
+
+    def _deliver_with_faults(
+        self, message_faults: MessageFaults, delivery_s: float, source: str, target: str, message: Message
+    ) -> None:
+        mailbox, loop = self.mailboxes[target], asyncio.get_running_loop()
+        for extra_s in message_faults.draw_extra_delays(source, target, message):
+            if message_faults.keeps_order:
+                mailbox.deliver_at(delivery_s + extra_s, source, message)
+            else:
+                loop.call_at(delivery_s + extra_s, mailbox.deliver, source, message)
 
 
 class VirtualTransport(Transport):
