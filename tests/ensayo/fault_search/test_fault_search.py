@@ -1,8 +1,9 @@
 """Tests of the search for fault schedules: fixed seeds, planted bugs, and the smaller schedules of failures."""
 
 import asyncio
+import gc
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from planted_bugs import PLANTED_BUGS, apply_duplicates, planted
@@ -108,6 +109,17 @@ def test_partition_longer_than_the_step_timeout_may_end_a_trial() -> None:
 
     assert simulation.simulate_schedule(schedule).error is not None
     assert find_violation(schedule) is None
+
+
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_trial_that_gives_up_prints_no_error_twice(step: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The error of the trial is that of its first node; a second traceback of the same cause only confuses."""
+    event: dict[str, Any] = {"kind": "pause", "of": ["worker-1"], "at": {"step": step}, "lasts": "10min"}
+    schedule = FaultSchedule(seed=1, strategy=STRATEGY_TABLE["ad_psgd"], workers=2, steps=8, events=(event,))
+    simulation.simulate_schedule(schedule)
+    gc.collect()  # Python reports an exception that was never retrieved when its task is collected
+
+    assert [record.getMessage() for record in caplog.records if "never retrieved" in record.getMessage()] == []
 
 
 def test_lost_message_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
