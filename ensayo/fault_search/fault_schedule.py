@@ -36,6 +36,9 @@ class FaultSchedule(FrozenRecord):
     strategy: dict[str, JsonValue] = Field(description="strategy, as a scenario declares it")
     workers: PositiveInt = Field(description="number of workers")
     steps: int = Field(ge=2, multiple_of=2, description="training steps of two epochs")
+    uneven: bool = Field(
+        default=False, description="whether shares of a batch differ, and the last batch of an epoch is incomplete"
+    )
     events: tuple[EventDocument, ...] = Field((), description="events, as a scenario declares them")
     messages: MessageFaultSettings | None = Field(None, description="disturbances of single messages")
 
@@ -49,7 +52,9 @@ class FaultSchedule(FrozenRecord):
         Raises:
             ValueError: the strategy does not allow this number of workers or steps.
         """
-        plan = _plan_without_events(STRATEGY_ADAPTER.dump_json(self.strategy), self.workers, self.steps)
+        plan = _plan_without_events(
+            STRATEGY_ADAPTER.dump_json(self.strategy), self.workers, self.steps, uneven=self.uneven
+        )
         events = EVENTS_ADAPTER.validate_python(self.events)
         return plan.model_copy(update={"events": plan_event_occurrences(events, plan.steps, 0.0, plan.seed)})
 
@@ -61,19 +66,21 @@ class FaultSchedule(FrozenRecord):
 
     def to_scenario_document(self) -> dict[str, Any]:
         """Return the trial as a scenario without the disturbances of messages, which a scenario can't declare."""
-        return scenario_document(self.strategy, self.workers, self.steps) | {"events": list(self.events)}
+        document = scenario_document(self.strategy, self.workers, self.steps, uneven=self.uneven)
+        return document | {"events": list(self.events)}
 
 
-def scenario_document(strategy: Mapping[str, JsonValue], workers: int, steps: int) -> dict[str, Any]:
+def scenario_document(strategy: Mapping[str, JsonValue], workers: int, steps: int, *, uneven: bool) -> dict[str, Any]:
     """Return a scenario that trains a small linear model for two epochs under a strategy."""
-    batch = SAMPLES_PER_WORKER * workers
+    batch = SAMPLES_PER_WORKER * workers - uneven
+    samples = batch * (steps // 2) * 5 // 4 - 2 * uneven
     return {
         "name": "fault-search",
         "engine": "simulated",
         "workload": {
             "dataset": {
                 "kind": "synthetic_regression",
-                "samples": batch * (steps // 2) * 5 // 4,  # a fifth is held out
+                "samples": samples,  # a fifth is held out
                 "features": 6,
                 "outputs": 2,
             },
@@ -96,9 +103,9 @@ def scenario_document(strategy: Mapping[str, JsonValue], workers: int, steps: in
 
 
 @lru_cache(maxsize=4096)
-def _plan_without_events(strategy_json: bytes, workers: int, steps: int) -> TrainingPlan:
+def _plan_without_events(strategy_json: bytes, workers: int, steps: int, *, uneven: bool) -> TrainingPlan:
     strategy = STRATEGY_ADAPTER.validate_json(strategy_json)
-    (trial,) = Scenario.decode(scenario_document(strategy, workers, steps)).trials()
+    (trial,) = Scenario.decode(scenario_document(strategy, workers, steps, uneven=uneven)).trials()
     plan = make_plan(trial, "fault-search", "simulated", DummyAddresses())
     if not isinstance(plan, TrainingPlan):
         raise UserError("the fault search simulates trainings, not commands of users")

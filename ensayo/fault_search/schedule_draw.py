@@ -17,6 +17,7 @@ WORKER_COUNTS = (2, 3, 4, 5)
 STEP_COUNTS = (6, 8, 12, 16)
 MAX_EVENTS = 5
 MAX_SIZE_DRAWS = 100
+UNEVEN_SHARE = 0.25  # share of schedules with unequal shares of a batch
 UNDISTURBED_SHARE = 0.2  # share of schedules that disturb no single messages
 
 
@@ -44,7 +45,8 @@ def _draw_trial(seed: int, label: str, strategy: StrategyDocument, rng: Random) 
     cause = ""
     for _ in range(MAX_SIZE_DRAWS):
         workers = 1 if strategy["kind"] == "none" else rng.choice(WORKER_COUNTS)
-        schedule = FaultSchedule(seed=seed, strategy=strategy, workers=workers, steps=rng.choice(STEP_COUNTS))
+        steps, uneven = rng.choice(STEP_COUNTS), rng.random() < UNEVEN_SHARE
+        schedule = FaultSchedule(seed=seed, strategy=strategy, workers=workers, steps=steps, uneven=uneven)
         try:
             schedule.make_plan()
         except (ValueError, ValidationError) as error:

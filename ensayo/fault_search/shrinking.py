@@ -41,6 +41,8 @@ def _smaller_schedules(schedule: FaultSchedule) -> Iterator[FaultSchedule]:
     yield from _with_fewer_message_faults(schedule)
     for k in range(len(schedule.events)):
         yield schedule.model_copy(update={"events": schedule.events[:k] + schedule.events[k + 1 :]})
+    if schedule.uneven:
+        yield schedule.model_copy(update={"uneven": False})
     for workers in range(1, schedule.workers):
         yield _with_workers(schedule, workers)
     for steps in range(2, schedule.steps, 2):

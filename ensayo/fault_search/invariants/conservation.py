@@ -42,8 +42,7 @@ def find_lost_gradients(evidence: TrialEvidence) -> Iterator[str]:
     plan = evidence.plan
     initial_loss, effects = _sample_effects(plan.model, plan.dataset, plan.seed, plan.dtype)
     rate = float(plan.workload_optimiser.model_dump()["rate"])
-    per_epoch = -rate * float(effects.sum()) / plan.batch
-    budget_change = per_epoch * plan.epochs
+    budget_change = -rate * _sum_effects_of_budget(plan, effects)
     expected = budget_change if _is_synchronous(plan) else -rate * _sum_effects_of_steps(evidence, effects) / plan.batch
     change = evidence.final_loss - initial_loss
     if abs(change - expected) > tolerance * abs(budget_change):
@@ -56,6 +55,14 @@ def find_lost_gradients(evidence: TrialEvidence) -> Iterator[str]:
 
 def _is_synchronous(plan: TrainingPlan) -> bool:
     return plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
+
+
+def _sum_effects_of_budget(plan: TrainingPlan, effects: HostArray) -> float:
+    """Return the sum over all global batches of the mean effect of their samples; each epoch has all samples once."""
+    order = plan.data_order
+    if plan.train_samples % plan.batch == 0:
+        return plan.epochs * float(effects.sum()) / plan.batch
+    return sum(float(effects[order.batch_sample_indices(step)].mean()) for step in range(plan.steps))
 
 
 def _sum_effects_of_steps(evidence: TrialEvidence, effects: HostArray) -> float:
@@ -78,12 +85,20 @@ def _tolerance(evidence: TrialEvidence) -> float | None:
         return None
     if plan.second_phase and set(plan.second_phase.worker_weights) != {1}:
         return None
+    if evidence.schedule.uneven and not _weights_by_samples(evidence):
+        return None
     compressors = [phase.describe_worker_exchange().compressor for phase in phases]
     if all(compressor.sum_quality == "exact" for compressor in compressors):
         return EXACT_TOLERANCE
     feeds_errors_back = all(_has_bounded_residual(compressor.model_dump()) for compressor in compressors)
     is_long_enough = plan.steps >= MIN_STEPS_WITH_RESIDUAL
     return RESIDUAL_STEPS / plan.steps if feeds_errors_back and is_long_enough else None
+
+
+def _weights_by_samples(evidence: TrialEvidence) -> bool:
+    """Return whether every update uses the mean gradient of a global batch, whatever the shares of the workers."""
+    phases = evidence.plan.strategy.training_phases()
+    return all(phase.describe_worker_exchange().has_equal_replicas for phase in phases)
 
 
 def _has_bounded_residual(compressor_document: Mapping[str, Any]) -> bool:

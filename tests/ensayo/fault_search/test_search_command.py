@@ -35,7 +35,7 @@ def test_findings_name_seed_invariant_and_replay_and_have_a_schedule_that_fails(
     """The schedule is a file that the command replays."""
     strategies = choose_strategies(None, "server_bsp")
     with planted(apply_duplicates):
-        found = search_seeds(range(3, 4), strategies, single_process=True)
+        found = search_seeds(range(8), strategies, single_process=True)
         texts = describe_failures(found, strategies, None, "server_bsp")
         report = next(texts) + next(texts)
         (path := tmp_path / "schedule.yaml").write_text(report.partition("--replay FILE:\n")[2])
@@ -52,7 +52,7 @@ def test_findings_name_seed_invariant_and_replay_and_have_a_schedule_that_fails(
 
 def test_command_with_findings_fails() -> None:
     with planted(apply_duplicates):
-        result = CliRunner().invoke(app, ["search-faults", "--seeds", "3", "--strategy", "server_bsp"])
+        result = CliRunner().invoke(app, ["search-faults", "--seeds", "0-7", "--strategy", "server_bsp"])
 
     assert result.exit_code == ExitCode.FAILED
     assert "violate an invariant" in result.output
