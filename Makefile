@@ -12,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,9 @@ scenario: $(ready) ## run a scenario: NAME=quickstart [ENGINE=docker|local|simul
 
 list: $(ready) ## list the scenarios with their questions
 	$(bin)/ensayo list
+
+fuzz: $(ready) ## search for fault schedules that violate an invariant [SEEDS=0-999 STRATEGY=server_asp SCENARIO=...]
+	$(bin)/ensayo search-faults $(SCENARIO) --seeds $(or $(SEEDS),0-999) $(if $(STRATEGY),--strategy $(STRATEGY))
 
 report: $(ready) ## write the report of a finished run again: RUN=runs/latest
 	$(bin)/ensayo report $(or $(RUN),runs/latest)

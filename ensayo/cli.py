@@ -239,6 +239,50 @@ def search_switch_fraction(
     typer.echo(f"answer: {fraction_key} = {find_earliest_good_switch(results).fraction:g}")
 
 
+@app.command("search-faults")
+def search_fault_schedules(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            help="scenario whose strategies are disturbed; default: a table of strategies of all kinds",
+            metavar="[SCENARIO]",
+        ),
+    ] = None,
+    seed_text: Annotated[str, typer.Option("--seeds", help="seed, or range of seeds, such as 0-999")] = "0-999",
+    strategy_label: Annotated[
+        str | None, typer.Option("--strategy", help="label of the only strategy to disturb", metavar="LABEL")
+    ] = None,
+    replay_path: Annotated[
+        Path | None,
+        typer.Option("--replay", help="YAML file of one fault schedule to simulate instead", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Search for faults that violate an invariant of training, by simulation in virtual time.
+
+    Each seed determines a strategy, a small cluster, and events and delays of messages that disturb its training.
+    """
+    from ensayo.exit_codes import ExitCode
+    from ensayo.fault_search.invariants import find_violation
+    from ensayo.fault_search.search import (
+        choose_strategies,
+        describe_failures,
+        parse_seeds,
+        read_schedule,
+        search_seeds,
+    )
+
+    if replay_path is not None:
+        violation = find_violation(read_schedule(replay_path))
+        typer.echo(f"violates {violation.invariant}: {violation.explanation}" if violation else "no violated invariant")
+        raise typer.Exit(ExitCode.FAILED if violation else ExitCode.OK)
+    strategies = choose_strategies(scenario, strategy_label)
+    result = search_seeds(parse_seeds(seed_text), strategies)
+    for text in describe_failures(result, strategies, scenario, strategy_label):
+        typer.echo(text)
+    typer.echo(result.summary)
+    raise typer.Exit(ExitCode.FAILED if result.failures else ExitCode.OK)
+
+
 @app.command("report")
 def report_run(run_folder: RunFolderArgument) -> None:
     """Write the report of a run from its logs. The run need not be finished."""

@@ -27,7 +27,7 @@ from services.runtime.control import (
 )
 from services.runtime.membership import CheckpointReport, Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.run_log import RunLog
-from services.transport.virtual import VirtualFabric
+from services.transport.virtual import MessageFaults, VirtualFabric
 
 Reply = TypeVar("Reply")
 
@@ -99,7 +99,10 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
 
 
 def simulate_trial(
-    plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]], trial_folder: Path | None = None
+    plan: TrainingPlan,
+    make_log_writer: Callable[[str], Callable[[str], object]],
+    trial_folder: Path | None = None,
+    message_faults: MessageFaults | None = None,
 ) -> None:
     """Run a trial in virtual time, from start to end, in one process.
 
@@ -107,9 +110,10 @@ def simulate_trial(
         plan: plan of the trial, with engine `simulated`.
         make_log_writer: returns, for a node name, the function that writes the log lines of this node.
         trial_folder: receives checkpoints, and may have some already; None: the plan declares none.
+        message_faults: disturbances of single messages; None for none.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(_run_trial(plan, make_log_writer, trial_folder))
+        runner.run(_run_trial(plan, make_log_writer, trial_folder, message_faults))
 
 
 def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
@@ -126,11 +130,14 @@ def simulate_trial_to_folder(plan: TrainingPlan, log_folder: Path) -> None:
 
 
 async def _run_trial(
-    plan: TrainingPlan, make_log_writer: Callable[[str], Callable[[str], object]], trial_folder: Path | None
+    plan: TrainingPlan,
+    make_log_writer: Callable[[str], Callable[[str], object]],
+    trial_folder: Path | None,
+    message_faults: MessageFaults | None,
 ) -> None:
     clock = VirtualClock()
     runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)), trial_folder)
-    fabric = _make_virtual_network(plan)
+    fabric = _make_virtual_network(plan, message_faults)
 
     def run_node(node_name: str) -> Coroutine[None, None, None]:
         node = plan.node_plan(node_name)
@@ -140,7 +147,7 @@ async def _run_trial(
     await SimulatedNodes(plan, runtime, fabric, run_node).run_nodes()
 
 
-def _make_virtual_network(plan: TrainingPlan) -> VirtualFabric:
+def _make_virtual_network(plan: TrainingPlan, message_faults: MessageFaults | None) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(
@@ -151,6 +158,7 @@ def _make_virtual_network(plan: TrainingPlan) -> VirtualFabric:
         plan.seed,
         plan.longest_message_bytes,
         plan.payload_scale,
+        message_faults,
     )
 
 

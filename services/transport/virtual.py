@@ -4,7 +4,8 @@ The `simulated` engine and tests use this network.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
@@ -24,6 +25,19 @@ from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 EMPTY_NETWORK = Network()
 
 
+class MessageFaults(ABC):
+    """Base class of disturbances that the virtual network adds to single messages."""
+
+    keeps_order: bool  # whether messages between two nodes arrive in the order in which they were sent
+
+    @abstractmethod
+    def draw_extra_delays(self, source: str, target: str, message: Message) -> Sequence[float]:
+        """Return the virtual seconds by which each copy of a message arrives later than its links allow.
+
+        More than one item duplicates the message.
+        """
+
+
 class VirtualFabric:
     """Virtual network of one training run in one process.
 
@@ -39,6 +53,7 @@ class VirtualFabric:
         seed: int = 0,
         max_piece_bytes: int = MIN_FLUID_MESSAGE_BYTES,
         payload_scale: float = 1.0,
+        message_faults: MessageFaults | None = None,
     ) -> None:
         shared_links = [RateLimiter(to_goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
         self.conditions = {name: ActiveLinkEvents() for name in uplinks}
@@ -60,6 +75,7 @@ class VirtualFabric:
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
         self._frozen_nodes: dict[str, asyncio.Event] = {}  # node -> set when the node continues
         self._lost_nodes: set[str] = set()
+        self._message_faults = message_faults
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
     def make_transport(self, node_name: str) -> "VirtualTransport":
@@ -114,7 +130,20 @@ class VirtualFabric:
     async def _deliver(self, source: str, target: str, message: Message, size_bytes: int) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
-        self.mailboxes[target].deliver_at(delivery_s, source, message)
+        if self._message_faults is None:
+            self.mailboxes[target].deliver_at(delivery_s, source, message)
+        else:
+            self._deliver_with_faults(self._message_faults, delivery_s, source, target, message)
+
+    def _deliver_with_faults(
+        self, message_faults: MessageFaults, delivery_s: float, source: str, target: str, message: Message
+    ) -> None:
+        mailbox, loop = self.mailboxes[target], asyncio.get_running_loop()
+        for extra_s in message_faults.draw_extra_delays(source, target, message):
+            if message_faults.keeps_order:
+                mailbox.deliver_at(delivery_s + extra_s, source, message)
+            else:
+                loop.call_at(delivery_s + extra_s, mailbox.deliver, source, message)
 
 
 class VirtualTransport(Transport):

@@ -79,8 +79,10 @@ class GroupGeneratorService:
             await self.transport.send(self.worker_names[rank], message)
 
     def _pass_error_to_own_worker(self, task: "asyncio.Task[None]") -> None:
-        """End the wait of the worker of this node if the service has failed."""
-        if task.cancelled() or self._own_group is None or self._own_group.done():
-            return
-        if (error := task.exception()) is not None:
+        """End the wait of the worker of this node if the service has failed.
+
+        A worker that does not wait gets the error with its next call.
+        """
+        error = None if task.cancelled() else task.exception()  # retrieved in any case, or Python would print it
+        if error is not None and self._own_group is not None and not self._own_group.done():
             self._own_group.set_exception(error)

@@ -1,0 +1,49 @@
+"""Invariant: servers apply each pushed vector once, in every shard."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ensayo.fault_search.simulation import TrialEvidence
+
+
+def find_repeated_or_lost_pushes(evidence: TrialEvidence) -> Iterator[str]:
+    """Yield each push that a server did not apply or drop exactly once, and each skipped version of a shard."""
+    owners = evidence.plan.shard_owners
+    pushes_by_owner = {owner: _count_pushes(evidence, owner) for owner in owners}
+    for owner, pushes in pushes_by_owner.items():
+        yield from _find_wrong_pushes(owner, pushes, evidence)
+        versions = sorted({row["version"] for row in evidence.rows(owner, "shard_updates")})
+        if versions and versions != list(range(versions[0], versions[0] + len(versions))):
+            yield f"the versions of {owner} have gaps: {versions}"
+        if difference := set(pushes) ^ set(pushes_by_owner[owners[0]]):
+            yield f"{owner} and {owners[0]} have different pushes (rank, step): {sorted(difference)}"
+
+
+def _find_wrong_pushes(owner: str, pushes: Counter[tuple[int, int]], evidence: TrialEvidence) -> Iterator[str]:
+    """Yield each push of a server that is repeated, missing or not of its worker."""
+    for (rank, step), count in sorted(pushes.items()):
+        if count > 1:
+            yield f"{owner} applied or dropped the push of worker-{rank} for step {step} {count} times"
+        if step not in _steps_of_worker(evidence, rank):
+            yield f"{owner} has a push of worker-{rank} for step {step}, which this worker did not compute"
+    for rank in sorted({rank for rank, _ in pushes}):
+        yield from _find_gaps(owner, rank, sorted(step for pusher, step in pushes if pusher == rank), evidence)
+
+
+def _count_pushes(evidence: TrialEvidence, owner: str) -> Counter[tuple[int, int]]:
+    """Return how often a server has applied or dropped each push, by rank and step."""
+    rows: list[dict[str, Any]] = [row for key in ("shard_updates", "shard_drops") for row in evidence.rows(owner, key)]
+    return Counter((row["worker"], row["push_step"]) for row in rows)
+
+
+def _steps_of_worker(evidence: TrialEvidence, rank: int) -> set[int]:
+    return {row["step"] for row in evidence.rows(evidence.worker_names[rank], "node_steps")}
+
+
+def _find_gaps(owner: str, rank: int, push_steps: list[int], evidence: TrialEvidence) -> Iterator[str]:
+    """Yield the steps for which the push of a worker is missing, between its first and its last push."""
+    periods = {phase.describe_worker_exchange().exchange_period for phase in evidence.plan.strategy.training_phases()}
+    if periods == {1} and push_steps != list(range(push_steps[0], push_steps[-1] + 1)):
+        missing = set(range(push_steps[0], push_steps[-1] + 1)) - set(push_steps)
+        yield f"{owner} lacks pushes of worker-{rank} for steps {sorted(missing)}"

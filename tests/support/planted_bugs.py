@@ -1,0 +1,145 @@
+"""Bugs that tests plant into the product, to show that the fault search finds them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import pytest
+
+from ensayo.fault_search import simulation
+from services.compressors import CompressorState, ErrorFeedback
+from services.compressors.base import CompressedPayload
+from services.learning.data_order import DataOrder, RankWeights
+from services.learning.epoch_orders import SampleIndices
+from services.learning.optimisers import OptimiserState
+from services.parameter_server.update_rules import WorkerContribution
+from services.ps_shard.runtime import ServerRuntime
+from services.ps_shard.shard_actions import WorkerPush
+from services.ps_shard.strategy_switch import StrategySwitchingServer
+from services.runtime.control import StrategySwitchDecision
+from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveOutcome
+from services.schema.arrays import HostArray, Vector
+from services.transport.mailbox import Mailbox
+
+PlantBug: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+def apply_duplicates(patch: pytest.MonkeyPatch) -> None:
+    """A server adds the vector of a push once more if a duplicate of the push has arrived before the update."""
+    initialise, register = Mailbox.__init__, Mailbox._register_tag_if_new
+    contribute = ServerRuntime._make_worker_contribution
+    duplicates = set[tuple[str, int]]()  # of this trial: sender and step
+
+    def forget_earlier_trial(mailbox: Mailbox, timeout_s: float, dilation: float = 1.0) -> None:
+        duplicates.clear()
+        initialise(mailbox, timeout_s, dilation)
+
+    def register_duplicates(mailbox: Mailbox, source: str, tag: MessageTag) -> bool:
+        is_new = register(mailbox, source, tag)
+        if not is_new and tag.kind == MessageKind.PUSH:
+            duplicates.add((source, tag.step))
+        return is_new
+
+    def contribute_duplicates(server: ServerRuntime, push: WorkerPush, staleness: int) -> WorkerContribution:
+        contribution = contribute(server, push, staleness)
+        is_duplicate = (server.worker_names[push.worker], push.step) in duplicates
+        return contribution._replace(vector=2 * contribution.vector) if is_duplicate else contribution
+
+    patch.setattr(Mailbox, "__init__", forget_earlier_trial)
+    patch.setattr(Mailbox, "_register_tag_if_new", register_duplicates)
+    patch.setattr(ServerRuntime, "_make_worker_contribution", contribute_duplicates)
+
+
+def number_pushes_by_arrival(patch: pytest.MonkeyPatch) -> None:
+    """Servers number pushes by their arrival, so that a duplicate counts as the next push."""
+    deliver, arrivals = Mailbox.deliver, Counter[tuple[Mailbox, str]]()
+
+    def deliver_numbered(mailbox: Mailbox, source: str, message: Message) -> None:
+        if message.tag.kind == MessageKind.PUSH:
+            message = message._replace(tag=message.tag._replace(step=arrivals[mailbox, source]))
+            arrivals[mailbox, source] += 1
+        deliver(mailbox, source, message)
+
+    patch.setattr(Mailbox, "deliver", deliver_numbered)
+
+
+def lose_residuals(patch: pytest.MonkeyPatch) -> None:
+    """Error feedback forgets the error of each vector."""
+    compress = ErrorFeedback.compress
+
+    def compress_without_residual(
+        compressor: ErrorFeedback, vector: Vector, state: Any
+    ) -> tuple[CompressedPayload, CompressorState]:
+        payload, new_state = compress(compressor, vector, state)
+        return payload, new_state._replace(residual=None)
+
+    patch.setattr(ErrorFeedback, "compress", compress_without_residual)
+
+
+def keep_stale_shards(patch: pytest.MonkeyPatch) -> None:
+    """A server starts its second phase with the parameters that it had before a strategy switch."""
+    start = StrategySwitchingServer._start_new_server
+
+    def start_stale(
+        server: StrategySwitchingServer, decision: StrategySwitchDecision, params: HostArray, state: OptimiserState
+    ) -> None:
+        del params
+        start(server, decision, server.server.update_rule.params, state)
+
+    patch.setattr(StrategySwitchingServer, "_start_new_server", start_stale)
+
+
+def overlap_shares(patch: pytest.MonkeyPatch) -> None:
+    """The share of the second worker begins with the last sample of the first worker."""
+
+    def select_overlapping(
+        order: DataOrder,
+        step: int,
+        worker_rank: int,
+        batch_weights: RankWeights,
+        owned_samples: SampleIndices | None = None,
+    ) -> SampleIndices:
+        del owned_samples
+        sizes = order.share_sizes(step, batch_weights)
+        start = sum(sizes[:worker_rank]) - (worker_rank == 1)
+        return order.batch_sample_indices(step)[start : start + sizes[worker_rank]]
+
+    patch.setattr(DataOrder, "select_sample_indices", select_overlapping)
+
+
+def accept_old_messages(patch: pytest.MonkeyPatch) -> None:
+    """A node takes a late duplicate of an older step for the message of the current step."""
+    take = Mailbox._take_message_or_error
+
+    def take_of_any_step(mailbox: Mailbox, source: str, tags: tuple[MessageTag, ...]) -> ReceiveOutcome | None:
+        for tag in tags:
+            for known_source, known in list(mailbox._unclaimed):
+                if known_source == source and known[1:] == tag[1:] and known.step < tag.step:
+                    return mailbox._unclaimed.pop((source, known))._replace(tag=tag)
+        return take(mailbox, source, tags)
+
+    patch.setattr(Mailbox, "_register_tag_if_new", lambda *_: True)
+    patch.setattr(Mailbox, "_take_message_or_error", take_of_any_step)
+
+
+PLANTED_BUGS: list[PlantBug] = [
+    apply_duplicates,
+    number_pushes_by_arrival,
+    lose_residuals,
+    keep_stale_shards,
+    overlap_shares,
+    accept_old_messages,
+]
+
+
+@contextmanager
+def planted(plant_bug: PlantBug) -> Iterator[None]:
+    """Plant a bug for the duration of the `with` block, in which no earlier simulation is remembered."""
+    simulation._simulate_by_json.cache_clear()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            plant_bug(patch)
+            yield
+    finally:
+        simulation._simulate_by_json.cache_clear()
