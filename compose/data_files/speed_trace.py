@@ -15,6 +15,7 @@ from services.schema.message_paths import path_for_messages
 
 KEY = "file"  # of the variation
 COLUMN_NAME = re.compile(r"worker-(0|[1-9][0-9]*)")
+MAX_TRACE_VALUE = 1e100  # the sum of all values of a trace is a finite number, too
 MAX_TRACE_VALUES = 20_000  # a plan contains all of them
 
 
@@ -83,6 +84,8 @@ def _parse_value(path: Path, line: int, column: str, cell: str) -> float:
         value = 0.0
     if not (isfinite(value) and value > 0):
         _raise(path, line, f"column {column}: {cell.strip()!r} is not a positive number")
+    if value > MAX_TRACE_VALUE:
+        _raise(path, line, f"column {column}: {cell.strip()} is too large; write at most {MAX_TRACE_VALUE:g}")
     return value
 
 
