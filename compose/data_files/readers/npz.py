@@ -22,6 +22,7 @@ from services.learning.layout import Shape
 from services.schema.arrays import HostArray
 from services.schema.message_paths import path_for_messages
 
+ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
 NUMBER_KINDS = "buif"  # kinds of NumPy's types: booleans, integers and floating-point numbers
 
 
@@ -153,7 +154,7 @@ def _open_array(key: str, path: Path, name: str) -> Iterator[tuple[IO[bytes], Np
                     raise DataFileError(key, message)
                 with archive.open(f"{name}.npy") as file:
                     yield file, _read_array_header(key, path, name, file)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except ARCHIVE_ERRORS as error:
             raise DataFileError(key, f"{file_name}: not an npz file, or damaged: {error}") from error
 
 

@@ -20,9 +20,9 @@ TARGETS = {
     target.name: target
     for target in (
         FuzzTarget(
-            "scenario", scenarios.read_scenario_file, (UserError,), max_bytes=1500, max_cpu_s=60, is_located=True
+            "scenario", scenarios.read_scenario_file, (UserError,), max_bytes=1500, max_cpu_s=300, is_located=True
         ),
-        FuzzTarget("setting", scenarios.read_setting, (UserError,), max_cpu_s=20),
+        FuzzTarget("setting", scenarios.read_setting, (UserError,), max_cpu_s=300),
         FuzzTarget("message", streams.read_message, (ProtocolError,)),
         FuzzTarget("tcp_stream", streams.read_tcp_stream),
         FuzzTarget("identity_proof", streams.read_identity_proof, (AuthenticationError,), seed_outcome=PROOF_OUTCOME),
