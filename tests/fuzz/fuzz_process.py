@@ -70,6 +70,6 @@ def run_fuzzer(target: FuzzTarget, crash_folder: Path, log: Path, scratch: str, 
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
     tempfile.tempdir = os.environ["XDG_CACHE_HOME"] = scratch
-    limits = (f"-max_len={target.max_bytes}", "-timeout=600", "-rss_limit_mb=4096")
+    limits = (f"-max_len={target.max_bytes}", "-timeout=600", "-report_slow_units=600", "-rss_limit_mb=4096")
     atheris.Setup([target.name, *arguments, *limits], CrashRecorder(target, crash_folder))
     atheris.Fuzz()

@@ -32,7 +32,7 @@ TARGETS = {
         FuzzTarget("plan", run_folders.read_plan),
         FuzzTarget("status", run_folders.read_status),
         FuzzTarget("trial_folder", run_folders.read_trial_folder, max_bytes=20_000),
-        FuzzTarget("run_folder", run_folders.read_run_files),
+        FuzzTarget("run_folder", run_folders.read_run_files, max_cpu_s=20),
         FuzzTarget(
             "interrupted_run",
             run_folders.read_interrupted_run_folder,
