@@ -12,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list fuzz report export mlperf doctor calibrate images test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,9 @@ test: $(ready) ## run the tests that this machine can run, in at most ten minute
 test-all: test ## run all tests: those of `make test`, then the slow ones
 	$(bin)/pytest -m "slow and not serial" --numprocesses auto --dist worksteal
 	$(bin)/pytest -m "slow and serial"
+
+fuzz-inputs: $(ready) ## search for inputs that crash a reader, guided by coverage [SECONDS=600 TARGET="log csv"]
+	$(bin)/python tests/fuzz/run_fuzzers.py --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))
 
 test-docker: $(ready) images ## run the tests in containers; a missing engine is an error
 	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker

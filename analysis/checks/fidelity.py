@@ -66,8 +66,9 @@ def read_failed_check_remedies(run_folder: RunFolder) -> list[str]:
 
     The remedies are those recorded in the fidelity.json of each trial. Each remedy occurs once.
     """
-    by_trial = (read_json(folder.fidelity_json_path).get("remedies") or [] for folder in run_folder.trial_folders)
-    return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
+    by_trial = (read_json(folder.fidelity_json_path).get("remedies") for folder in run_folder.trial_folders)
+    recorded = [remedy for remedies in by_trial if isinstance(remedies, list) for remedy in remedies]
+    return list(dict.fromkeys(remedy for remedy in recorded if isinstance(remedy, str)))
 
 
 def build_fidelity_json(

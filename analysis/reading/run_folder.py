@@ -16,6 +16,8 @@ from services.scenario.published_curves import PublishedCurve
 from services.schema.errors import UserError
 from services.schema.folder_links import check_has_no_outward_links
 
+# Errors of PyYAML's constructors, for example for the date 2001-13-40, besides YAMLError.
+YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 SKIPPED_TRIAL_KEYS = {"trial", "strategy", "workers", "labels", "reason"}
 PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])
 
@@ -38,7 +40,7 @@ def parse_json_object(text: str) -> dict[str, Any]:
     """
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: lists or objects nested a thousand levels deep
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -162,7 +164,8 @@ class RunFolder:
         """Names of the planned trials that have no folder: the run was interrupted or is still running."""
         planned = self.manifest.get("trials")
         names = planned if isinstance(planned, list) else []  # manifests of older versions do not list the trials
-        return tuple(str(name) for name in names if not self.trial_folder(str(name)).path.is_dir())
+        existing = {path.name for path in self.path.glob("trials/*") if path.is_dir()}
+        return tuple(name for name in names if isinstance(name, str) and name not in existing)
 
     @property
     def skipped_trials(self) -> tuple[dict[str, Any], ...]:
@@ -198,9 +201,10 @@ class RunFolder:
     def scenario_name(self) -> str:
         """Name of the scenario of the run.
 
-        If scenario.yaml is missing, it is the name of the folder above the run folder.
+        If scenario.yaml does not have it, it is the name of the folder above the run folder.
         """
-        return str(self.read_yaml("scenario.yaml").get("name") or self.path.resolve().parent.name)
+        name = self.read_yaml("scenario.yaml").get("name")
+        return name if isinstance(name, str) and name else self.path.resolve().parent.name
 
     @property
     def published_speedups(self) -> tuple[PublishedCurve, ...]:
@@ -245,7 +249,7 @@ class RunFolder:
         """
         try:
             content = yaml.safe_load(self._read_text(file_name))
-        except yaml.YAMLError:
+        except YAML_ERRORS:
             return {}
         return content if isinstance(content, dict) else {}
 

@@ -10,6 +10,7 @@ from typing import Any
 from compose.data_files.text_table import raise_at_line, read_lines
 
 COLUMN_NAME = re.compile(r"worker-(0|[1-9][0-9]*)")
+MAX_TRACE_VALUE = 1e100  # the sum of all values of a trace is a finite number, too
 MAX_TRACE_VALUES = 20_000  # a plan contains all of them
 
 
@@ -63,4 +64,6 @@ def _parse_value(path: Path, line: int, column: str, cell: str) -> float:
         value = 0.0
     if not (isfinite(value) and value > 0):
         raise_at_line(path, line, f"column {column}: {cell.strip()!r} is not a positive number")
+    if value > MAX_TRACE_VALUE:
+        raise_at_line(path, line, f"column {column}: {cell.strip()} is too large; write at most {MAX_TRACE_VALUE:g}")
     return value

@@ -38,6 +38,9 @@ from services.schema.folder_links import check_has_no_outward_links
 
 HOST_FACTS_THAT_AFFECT_TIMES = ("machine", "processor", "cores")
 NO_RUN_FOLDER = "this is not a readable run folder; pass one to --resume, such as runs/latest, or start a new run"
+DAMAGED_FILE_ERRORS = (  # ValidationError is a ValueError
+    *(yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError),
+)
 ENDED_STATUSES = ("success", "failed")  # an aborted trial was interrupted
 
 
@@ -123,7 +126,7 @@ def _explain_unreadable_files(run_folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename}: {os_error_cause(error)}; {NO_RUN_FOLDER}") from error
-    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:  # ValidationError is a ValueError
+    except DAMAGED_FILE_ERRORS as error:
         raise UserError(
             f"{run_folder}: manifest.json or resolved.yaml is damaged or was written by another version of Ensayo "
             f"({_first_line(error)}); the run can't be continued; start a new run"

@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from compose.scenario_files.problems import SourcePosition
-from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
+from compose.scenario_files.yaml_document import MAX_YAML_DEPTH, YamlDocument, parse_yaml, write_yaml
 from services.scenario.sweep import KEY_PATH_ALIASES
 from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
@@ -33,6 +33,8 @@ def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str,
     for name, new_value in values_by_key.items():
         text = new_value if isinstance(new_value, str) else write_yaml(new_value, f"--set {name}", in_one_line=True)
         path, option = KEY_PATH_ALIASES.get(name, name), f"--set {name}={text}"
+        if path.count(".") >= MAX_YAML_DEPTH:
+            raise UserError(f"{option}: the path has more than {MAX_YAML_DEPTH} keys; write a shorter one")
         value = parse_yaml(text, option).data
         positions[_set_value_at_path(data, path, value, option)] = SourcePosition(option)
         _remove_key_from_sweep(data, path)

@@ -33,6 +33,8 @@ SCALAR_TYPES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 MAX_YAML_NODES = 20_000
 MAX_YAML_DEPTH = 50
 MAX_NUMBER_LENGTH = 100  # Python does not convert a text of thousands of digits to an integer
+SURROGATE = re.compile("[\ud800-\udfff]")
+INCOMPLETE_CHARACTER = "an escape stands for half a character (a surrogate); write the character itself"
 TOO_MANY_NODES = (
     f"the document has more than {MAX_YAML_NODES:,} keys and list items, counting those that a YAML alias repeats; "
     "shorten it"
@@ -67,6 +69,17 @@ class Yaml12Loader(yaml.SafeLoader):
             raise YamlSizeError(problem=TOO_MANY_NODES if has_too_many_nodes else TOO_DEEP, problem_mark=mark)
         node = super().compose_node(parent, index)
         self.nesting_depth -= 1
+        return node
+
+    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
+        r"""Compose a text, number, boolean or null.
+
+        Raises:
+            MarkedYAMLError: an escape such as `\ud800` stands for half a character.
+        """
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        if SURROGATE.search(node.value):
+            raise yaml.MarkedYAMLError(problem=INCOMPLETE_CHARACTER, problem_mark=node.start_mark)
         return node
 
 

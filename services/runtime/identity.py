@@ -9,7 +9,7 @@ from secrets import token_bytes
 from time import time
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
@@ -23,6 +23,11 @@ from services.wire.data_pb2 import IdentityProof
 # A proof is made when a stream is opened; an older one has been recorded and replayed.
 PROOF_LIFETIME_S = 300.0
 NONCE_BYTES = 16
+# Errors of reading a damaged certificate, or one that the authority of the run has not issued.
+PROOF_ERRORS = (
+    *(InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion, DecodeError),
+    *(ValueError, TypeError, LookupError),
+)
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 
 
@@ -71,7 +76,7 @@ class NodeIdentity:
         try:
             proof = IdentityProof.FromString(serialised_proof)
             sender_name = self._verify_proof_sender(proof)
-        except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
+        except PROOF_ERRORS as error:
             raise AuthenticationError("the stream's identity is not of this run, or is for another receiver") from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
             raise AuthenticationError(

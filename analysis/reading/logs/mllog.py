@@ -158,7 +158,7 @@ def _parse_event(line_number: int, line: str) -> MllogEvent | UnusableLogLine:
             json_text=json_text,
             is_finite=is_finite,
         )
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         return UnusableLogLine(line_number, "not an event: a JSON object with `key` and a numeric `time_ms` is needed")
     return _check_event_fields(event)
 
@@ -167,6 +167,8 @@ def _is_cut_off(json_text: str) -> bool:
     """Return whether the text is the beginning of a JSON object without its end."""
     try:
         json.JSONDecoder().raw_decode(json_text)
+    except RecursionError:  # nested too deeply to find out
+        return False
     except ValueError:
         return json_text.startswith("{") and not json_text.endswith("}")
     return False

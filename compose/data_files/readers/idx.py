@@ -13,7 +13,14 @@ import numpy as np
 
 from compose.data_files.labels import check_labels, count_classes
 from compose.data_files.paths import check_is_file, explain_read_errors
-from compose.data_files.samples import FileSamples, SampleScale, check_prepared_size, prepare_samples, rows_per_chunk
+from compose.data_files.samples import (
+    CHUNK_BYTES,
+    FileSamples,
+    SampleScale,
+    check_prepared_size,
+    prepare_samples,
+    rows_per_chunk,
+)
 from services.learning.datasets.files import DataFile, DataFileError, IdxFile
 from services.learning.datasets.prepared import PreparedArrays
 from services.learning.layout import Shape
@@ -167,11 +174,23 @@ def _read_header(key: str, path: Path, file: BinaryIO) -> IdxHeader:
 
 def _read_exactly(key: str, path: Path, file: BinaryIO, header: IdxHeader, bytes_before: int, byte_count: int) -> bytes:
     """Return the next bytes of an array, of which `bytes_before` are read; raise DataFileError if there are fewer."""
-    content = file.read(byte_count)
+    content = _read_in_chunks(file, byte_count)
     if len(content) < byte_count:
         found = bytes_before + len(content)
         raise DataFileError(key, _short_file_message(path_for_messages(path), header, found))
     return content
+
+
+def _read_in_chunks(file: BinaryIO, byte_count: int) -> bytes:
+    """Return the next bytes of a file, or all that are left.
+
+    A read from a gzip file allocates all requested bytes first, so each read requests at most a chunk.
+    """
+    chunks: list[bytes] = []
+    while byte_count and (chunk := file.read(min(byte_count, CHUNK_BYTES))):
+        chunks.append(chunk)
+        byte_count -= len(chunk)
+    return b"".join(chunks)
 
 
 def _short_file_message(file_name: str, header: IdxHeader, found_bytes: int) -> str:

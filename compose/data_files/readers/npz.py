@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from services.learning.layout import Shape
 from services.schema.arrays import HostArray
 from services.schema.message_paths import path_for_messages
 
+ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
 NUMBER_KINDS = "buif"  # kinds of NumPy's types: booleans, integers and floating-point numbers
 
 
@@ -152,7 +154,7 @@ def _open_array(key: str, path: Path, name: str) -> Iterator[tuple[IO[bytes], Np
                     raise DataFileError(key, message)
                 with archive.open(f"{name}.npy") as file:
                     yield file, _read_array_header(key, path, name, file)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except ARCHIVE_ERRORS as error:
             raise DataFileError(key, f"{file_name}: not an npz file, or damaged: {error}") from error
 
 
@@ -161,7 +163,7 @@ def _read_array_header(key: str, path: Path, name: str, file: IO[bytes]) -> NpzA
         version = np.lib.format.read_magic(file)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, is_fortran_order, number_type = read_header[version](file, max_header_size=MAX_ARRAY_HEADER_BYTES)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TokenError, SyntaxError, RecursionError) as error:
         message = f"{path_for_messages(path)}: array {name}: the header is damaged or not supported: {error}"
         raise DataFileError(key, message) from error
     if is_fortran_order and len(shape) > 1:

@@ -100,7 +100,7 @@ def _open_file(key: str, path: Path) -> Iterator[Any]:
         try:
             with parquet.ParquetFile(path) as file:
                 yield file
-        except (errors.ArrowException, OSError) as error:
+        except (errors.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one: a name or a word
             message = f"{path_for_messages(path)}: not a parquet file, or damaged: {_first_line(error)}"
             raise DataFileError(key, message) from error
 

@@ -19,7 +19,7 @@ class LogTail:
     def read_new_events(self) -> Iterator[dict[str, Any]]:
         """Yield the log events that were written since the last call.
 
-        An incomplete line is left for the next call.
+        An incomplete line is left for the next call. A damaged line is left out.
         """
         if not self.path.exists():
             return
@@ -30,5 +30,14 @@ class LogTail:
                     return
                 self._position += len(line)
                 _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
-                if token:
-                    yield json.loads(event)
+                if token and (parsed := _parse_event(event)):
+                    yield parsed
+
+
+def _parse_event(json_text: str) -> dict[str, Any] | None:
+    """Return a log event; None for a damaged line, which the analysis of the trial reports."""
+    try:
+        event = json.loads(json_text)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("key"), str) else None

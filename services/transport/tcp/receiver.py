@@ -332,7 +332,13 @@ def _allocate_payload(size_bytes: int) -> memoryview:
     """Return memory for a payload of `size_bytes` bytes, at an aligned address.
 
     NumPy does not clear the memory.
+
+    Raises:
+        ProtocolError: this process can't have so much memory.
     """
-    memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
+    try:
+        memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
+    except MemoryError as error:
+        raise ProtocolError(f"a message announces a payload of {size_bytes} bytes, more than the memory") from error
     start = -memory.__array_interface__["data"][0] % PAYLOAD_ALIGNMENT_BYTES
     return memory[start : start + size_bytes].data
