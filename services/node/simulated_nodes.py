@@ -15,7 +15,7 @@ from services.plan.lost_nodes import (
     restart_delay_s,
     tolerates_lost_node,
 )
-from services.schema.errors import DeclaredNodeLoss, NetworkError, first_error_in_group
+from services.schema.errors import DeclaredNodeLoss, EvictedError, NetworkError, first_error_in_group
 from services.transport.virtual import VirtualFabric
 
 MECHANISM = "simulation"
@@ -33,6 +33,7 @@ class SimulatedNodes:
     fabric: VirtualFabric
     run_node: Callable[[str], Coroutine[None, None, None]]  # runs a node, given by its name, from start to end
     _node_tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by node, without the coordinator
+    _restart_tasks: list[asyncio.Task[None]] = field(default_factory=list)  # of evicted nodes
     _active: dict[int, tuple[PlannedEvent, list[str]]] = field(default_factory=dict)  # faults that have not ended
 
     async def run_nodes(self) -> None:
@@ -75,7 +76,24 @@ class SimulatedNodes:
             raise DeclaredNodeLoss(f"{type(cause).__name__}: {cause}{away}") from errors
 
     def _start_node(self, node_name: str) -> None:
-        self._node_tasks[node_name] = self._node_group.create_task(self.run_node(node_name))
+        self._node_tasks[node_name] = self._node_group.create_task(self._run_until_evicted(node_name))
+
+    async def _run_until_evicted(self, node_name: str) -> None:
+        """Run a node to its end, or until it learns that training goes on without it.
+
+        Raises:
+            ExceptionGroup: of all other errors of the node.
+        """
+        try:
+            await self.run_node(node_name)
+        except* EvictedError:
+            self.fabric.lose_node(node_name)
+            if self.plan.recovery.restarts_workers:
+                self._restart_tasks.append(self._node_group.create_task(self._restart_later(node_name)))
+
+    async def _restart_later(self, node_name: str) -> None:
+        await self.runtime.clock.sleep_until(self.runtime.clock.now() + self.plan.recovery.restart_delay)
+        await self._apply_action("start", [node_name])
 
     async def _run_faults(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -137,6 +137,20 @@ def test_a_stopped_trial_continues_from_its_last_checkpoint(tmp_path: Path) -> N
     assert continued.first_logged_step == 42
 
 
+@pytest.mark.parametrize("policy", ["continue", "rejoin"])
+@pytest.mark.parametrize("name", ["ring", "bsp", "local_sgd"])
+def test_a_worker_that_is_frozen_too_long_is_evicted(name: str, policy: str, tmp_path: Path) -> None:
+    """It learns at its next heartbeat that training goes on without it, and joins again if the policy says so."""
+    recovery = {"on_failure": policy, "heartbeat_timeout": "100ms", "restart_delay": "100ms"}
+    freeze = {"kind": "stop", "of": ["worker-1"], "at": {"time": "200ms"}, "lasts": "400ms"}
+
+    trial = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [freeze], tmp_path)
+
+    assert trial.samples == trial.budget
+    assert trial.lost_nodes == ["worker-1"]
+    assert len(trial.epochs[-1]["workers"]) == (3 if policy == "continue" else 4)
+
+
 def test_the_loss_of_a_worker_ends_the_trial_without_a_policy(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup) as error:
         RecoveringTrial.run(SYNCHRONOUS["ring"], {}, kills(LOSSES["a worker"]), tmp_path)
