@@ -85,10 +85,31 @@ def _draw_pause(rng: Random, context: EventContext) -> EventDocument:
     return {"kind": "pause", "of": nodes, "at": _draw_trigger(rng, context), "lasts": lasts}
 
 
+def _draw_kill(rng: Random, context: EventContext) -> EventDocument:
+    return {"kind": "kill", "of": [rng.choice(context.node_names)], "at": _draw_trigger(rng, context)}
+
+
+def _draw_restart(rng: Random, context: EventContext) -> EventDocument:
+    after = _milliseconds(rng.uniform(0.01, 0.5))
+    return {
+        "kind": "restart",
+        "of": [rng.choice(context.node_names)],
+        "at": _draw_trigger(rng, context),
+        "after": after,
+    }
+
+
+def _draw_stop(rng: Random, context: EventContext) -> EventDocument:
+    lasts = _milliseconds(rng.uniform(0.01, 0.5))
+    return {"kind": "stop", "of": [rng.choice(context.node_names)], "at": _draw_trigger(rng, context), "lasts": lasts}
+
+
 class EventKind(NamedTuple):
     """How events of one kind are drawn, and whether they may end a trial."""
 
     draw: EventDraw
+    # Whether nodes may be lost: such events are drawn only for trials with a policy for lost nodes.
+    may_lose_nodes: bool = False
     # Whether nodes wait for each other during the event: one that lasts for the step timeout may end the trial.
     blocks_messages: bool = False
 
@@ -98,10 +119,17 @@ EVENT_KINDS = {
     "partition": EventKind(_draw_partition, blocks_messages=True),
     "slowdown": EventKind(_draw_slowdown),
     "pause": EventKind(_draw_pause, blocks_messages=True),
+    "kill": EventKind(_draw_kill, may_lose_nodes=True),
+    "restart": EventKind(_draw_restart, may_lose_nodes=True),
+    "stop": EventKind(_draw_stop, may_lose_nodes=True),
 }
 
 
-def draw_event(rng: Random, context: EventContext) -> EventDocument:
-    """Return a random event of any kind that fits the cluster."""
-    kinds = [kind for kind in EVENT_KINDS if kind != "partition" or len(context.node_names) > 1]
+def draw_event(rng: Random, context: EventContext, *, may_lose_nodes: bool = False) -> EventDocument:
+    """Return a random event of any kind that fits the cluster; `may_lose_nodes` allows kinds that lose nodes."""
+    kinds = [
+        name
+        for name, kind in EVENT_KINDS.items()
+        if (name != "partition" or len(context.node_names) > 1) and (may_lose_nodes or not kind.may_lose_nodes)
+    ]
     return EVENT_KINDS[rng.choice(kinds)].draw(rng, context)

@@ -39,6 +39,9 @@ class FaultSchedule(FrozenRecord):
     uneven: bool = Field(
         default=False, description="whether shares of a batch differ, and the last batch of an epoch is incomplete"
     )
+    recovery: dict[str, JsonValue] = Field(
+        default_factory=dict, description="policy for lost nodes, as a scenario declares it"
+    )
     events: tuple[EventDocument, ...] = Field((), description="events, as a scenario declares them")
     messages: MessageFaultSettings | None = Field(None, description="disturbances of single messages")
 
@@ -53,7 +56,11 @@ class FaultSchedule(FrozenRecord):
             ValueError: the strategy does not allow this number of workers or steps.
         """
         plan = _plan_without_events(
-            STRATEGY_ADAPTER.dump_json(self.strategy), self.workers, self.steps, uneven=self.uneven
+            STRATEGY_ADAPTER.dump_json(self.strategy),
+            STRATEGY_ADAPTER.dump_json(self.recovery),
+            self.workers,
+            self.steps,
+            uneven=self.uneven,
         )
         events = EVENTS_ADAPTER.validate_python(self.events)
         return plan.model_copy(update={"events": plan_event_occurrences(events, plan.steps, 0.0, plan.seed)})
@@ -67,7 +74,7 @@ class FaultSchedule(FrozenRecord):
     def to_scenario_document(self) -> dict[str, Any]:
         """Return the trial as a scenario without the disturbances of messages, which a scenario can't declare."""
         document = scenario_document(self.strategy, self.workers, self.steps, uneven=self.uneven)
-        return document | {"events": list(self.events)}
+        return document | {"events": list(self.events), "recovery": self.recovery}
 
 
 def scenario_document(strategy: Mapping[str, JsonValue], workers: int, steps: int, *, uneven: bool) -> dict[str, Any]:
@@ -103,9 +110,13 @@ def scenario_document(strategy: Mapping[str, JsonValue], workers: int, steps: in
 
 
 @lru_cache(maxsize=4096)
-def _plan_without_events(strategy_json: bytes, workers: int, steps: int, *, uneven: bool) -> TrainingPlan:
+def _plan_without_events(
+    strategy_json: bytes, recovery_json: bytes, workers: int, steps: int, *, uneven: bool
+) -> TrainingPlan:
     strategy = STRATEGY_ADAPTER.validate_json(strategy_json)
-    (trial,) = Scenario.decode(scenario_document(strategy, workers, steps, uneven=uneven)).trials()
+    recovery = STRATEGY_ADAPTER.validate_json(recovery_json)
+    document = scenario_document(strategy, workers, steps, uneven=uneven) | {"recovery": recovery}
+    (trial,) = Scenario.decode(document).trials()
     plan = make_plan(trial, "fault-search", "simulated", DummyAddresses())
     if not isinstance(plan, TrainingPlan):
         raise UserError("the fault search simulates trainings, not commands of users")

@@ -18,6 +18,7 @@ STEP_COUNTS = (6, 8, 12, 16)
 MAX_EVENTS = 5
 MAX_SIZE_DRAWS = 100
 UNEVEN_SHARE = 0.25  # share of schedules with unequal shares of a batch
+RECOVERY_SHARE = 0.5  # share of schedules for which a policy for lost nodes is drawn
 UNDISTURBED_SHARE = 0.2  # share of schedules that disturb no single messages
 
 
@@ -33,10 +34,11 @@ def draw_schedule(seed: int, strategies: Mapping[str, StrategyDocument]) -> Faul
     """
     rng = Random(f"fault schedule {seed}")
     label = rng.choice(sorted(strategies))
-    calm = _draw_trial(seed, label, strategies[label], rng)
+    calm = _draw_recovery(_draw_trial(seed, label, strategies[label], rng), rng)
     result = simulate_without_faults(calm)
     context = EventContext(result.worker_names, result.server_names, calm.steps, result.end_s)
-    events = tuple(draw_event(rng, context) for _ in range(rng.randint(0, MAX_EVENTS)))
+    may_lose_nodes = bool(calm.recovery)
+    events = tuple(draw_event(rng, context, may_lose_nodes=may_lose_nodes) for _ in range(rng.randint(0, MAX_EVENTS)))
     return calm.model_copy(update={"events": events, "messages": _draw_message_faults(seed, rng)})
 
 
@@ -54,6 +56,21 @@ def _draw_trial(seed: int, label: str, strategy: StrategyDocument, rng: Random) 
             continue
         return schedule
     raise UserError(f"strategy {label} allows none of {WORKER_COUNTS} workers with {STEP_COUNTS} steps: {cause}")
+
+
+def _draw_recovery(schedule: FaultSchedule, rng: Random) -> FaultSchedule:
+    """Return the schedule with a policy for lost nodes, if one is drawn that its strategy allows."""
+    if rng.random() >= RECOVERY_SHARE:
+        return schedule
+    policy = rng.choice(["continue", "rejoin", "restore"])
+    times = {"heartbeat_timeout": rng.choice(["20ms", "100ms"]), "restart_delay": rng.choice(["5ms", "50ms"])}
+    checkpoint = {"checkpoint": {"steps": rng.choice([2, 4, 6])}} if policy == "restore" else {}
+    recovering = schedule.model_copy(update={"recovery": {"on_failure": policy, **times, **checkpoint}})
+    try:
+        recovering.make_plan()
+    except (ValueError, ValidationError):
+        return schedule
+    return recovering
 
 
 def _draw_message_faults(seed: int, rng: Random) -> MessageFaultSettings | None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -78,6 +80,18 @@ class TrialEvidence:
         events = (event for keys in self.events.values() for of_key in keys.values() for event in of_key)
         return max((float(event["time_ms"]) for event in events), default=0.0) / 1e3
 
+    @cached_property
+    def has_changed_workers(self) -> bool:
+        """Whether the workers of the training have changed after a loss."""
+        return bool(self.events[COORDINATOR]["membership_epoch"])
+
+    @cached_property
+    def lost_nodes(self) -> frozenset[str]:
+        """Names of the nodes that were lost at least once."""
+        coordinator = self.events[COORDINATOR]
+        joined = (name for event in coordinator["membership_epoch"] for name in event["value"]["joined"])
+        return frozenset([*(event["value"]["node"] for event in coordinator["node_lost"]), *joined])
+
     @property
     def worker_names(self) -> list[str]:
         """Names of the workers, by rank."""
@@ -98,8 +112,10 @@ def simulate_schedule(schedule: FaultSchedule) -> TrialEvidence:
     plan, lines, error = schedule.make_plan(), dict[str, list[str]](), None
     message_faults = SeededMessageFaults(schedule.messages) if schedule.messages else None
     try:
-        with _wall_limit():
-            simulate_trial(plan, lambda node: lines.setdefault(node, []).append, message_faults=message_faults)
+        with _wall_limit(), TemporaryDirectory() as checkpoints:
+            simulate_trial(
+                plan, lambda node: lines.setdefault(node, []).append, Path(checkpoints), message_faults=message_faults
+            )
     except (Exception, WallLimitExceeded) as raised:  # noqa: BLE001 - the invariants judge every error of a trial
         error = first_error_in_group(raised)
     return TrialEvidence(schedule, plan, lines, error)

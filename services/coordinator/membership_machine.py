@@ -104,7 +104,7 @@ class MembershipStateMachine:
         lost_servers = [name for name in lost if name in self.server_names]
         if lost_servers and self.settings.on_failure != "restore":
             return [*actions, FailRunAction(f"server {lost_servers[0]} is lost, and its shard with it")]
-        return [*actions, *self._change_members(lost, f"{' and '.join(lost)} lost")]
+        return [*actions, *self._change_members(lost, f"{' and '.join(lost)} lost", now_s)]
 
     def handle_leave(self, node_name: str) -> None:
         """Record that a node has finished its work; no more heartbeats are expected from it."""
@@ -124,11 +124,11 @@ class MembershipStateMachine:
             raise EvictedError(f"{node_name} can't join again under on_failure: {self.settings.on_failure}")
         if self._left.intersection(self.worker_names):
             raise EvictedError(f"{node_name} can't join again: the training is over")
-        self._last_heartbeat_s[node_name] = now_s
+        self._last_heartbeat_s.pop(node_name, None)  # it sends heartbeats from the begin of its epoch on
         self._waiting.add(node_name)
         self._evicted.discard(node_name)
         lost = {node_name} & set(self.membership.workers)  # it was restarted before its loss was noticed
-        return self._change_members(lost, f"{node_name} joined again")
+        return self._change_members(lost, f"{node_name} joined again", now_s)
 
     def handle_recovery_report(self, report: RecoveryReport) -> list[MembershipAction]:
         """Record from which steps a node can continue.
@@ -136,8 +136,11 @@ class MembershipStateMachine:
         Reports of earlier epochs are ignored: their senders get a decision with the current epoch.
 
         Raises:
+            EvictedError: the node has been considered lost.
             ProtocolError: the node is no member, or the epoch does not exist yet.
         """
+        if report.node_name in self._evicted:
+            raise EvictedError(f"{report.node_name} was considered lost before it could continue")
         if report.epoch < self.membership.epoch:
             return []
         if report.epoch > self.membership.epoch or report.node_name not in (
@@ -149,7 +152,7 @@ class MembershipStateMachine:
             self._reports[report.node_name] = report
         return self._decide_if_all_reported()
 
-    def _change_members(self, lost: Iterable[str], cause: str) -> list[MembershipAction]:
+    def _change_members(self, lost: Iterable[str], cause: str, now_s: float) -> list[MembershipAction]:
         """Return the actions of a new membership without `lost` and with the workers that wait to join."""
         if self.needs_common_step and self._left.intersection(self.worker_names):
             return []  # synchronous training is over for all workers when the first one leaves
@@ -165,6 +168,7 @@ class MembershipStateMachine:
             return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]
         joined = tuple(name for name in (*self.worker_names, *self.server_names) if name in self._waiting)
         self.membership = Membership(self.membership.epoch + 1, tuple(members), joined)
+        self._last_heartbeat_s |= dict.fromkeys(joined, now_s)
         self._reports, self._is_decided = {}, not self.needs_common_step
         return [BeginMembershipEpochAction(self.membership, cause)]
 

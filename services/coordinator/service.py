@@ -146,6 +146,8 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
             decision = await self._runtime.membership.report_recovery_steps(report)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except EvictedError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return wire.RecoveryDecision(**asdict(decision))
 
     async def ReportCheckpoint(self, request: wire.CheckpointReport, context: Any) -> wire.StepAck:  # noqa: N802

@@ -54,7 +54,7 @@ class SimulatedNodes:
                         membership = self.runtime.membership
                         fault_group.create_task(membership.watch_heartbeats(self.runtime.run_finished))
                     await self.runtime.open_start_gate()
-                await self.runtime.run_finished.wait()
+                    await self.runtime.run_finished.wait()  # lost nodes may still be started again
                 faults.cancel()
 
     @contextmanager
@@ -88,7 +88,7 @@ class SimulatedNodes:
             await self.run_node(node_name)
         except* EvictedError:
             self.fabric.lose_node(node_name)
-            if self.plan.recovery.restarts_workers:
+            if self.plan.recovery.restarts_workers and not self.runtime.run_finished.is_set():
                 self._restart_tasks.append(self._node_group.create_task(self._restart_later(node_name)))
 
     async def _restart_later(self, node_name: str) -> None:

@@ -1,10 +1,10 @@
 """Serving of a shard under asynchronous training: a lost worker is evicted, and the others go on without a break."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 
 from services.ps_shard.runtime import ServerRuntime
+from services.runtime.cancellation import cancel_tasks
 from services.runtime.membership_follower import MembershipFollower
 from services.schema.errors import PeerUnreachable
 
@@ -26,9 +26,7 @@ class EvictingServing:
         try:
             await self.server.serve_workers()
         finally:
-            eviction.cancel()
-            with suppress(asyncio.CancelledError):
-                await eviction
+            await cancel_tasks(eviction)
 
     async def _evict_lost_workers(self) -> None:
         while True:

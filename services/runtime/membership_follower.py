@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.runtime.cancellation import cancel_tasks
 from services.runtime.clock import Clock
 from services.runtime.membership import Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.run_log import RunLog
@@ -55,10 +55,7 @@ class MembershipFollower:
             self.membership, self._change_s = change.result(), self.clock.now()
             return False
         finally:
-            for each in (task, change):
-                each.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await each
+            await cancel_tasks(task, change)
 
     async def agree_on_first_step(self, kept_steps: Sequence[int]) -> RecoveryDecision:
         """Agree with all nodes on the step from which they continue, and return the decision.

@@ -5,10 +5,10 @@ The loop ends when the sample budget is used or the run stops.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from services.plan import NodePlan, TrainingPlan
+from services.runtime.cancellation import cancel_tasks
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalNodeReport, StopOrSwitchDecision
 from services.runtime.pacing import is_phase_deadline_missed
@@ -66,10 +66,7 @@ class WorkerRuntime:
             step, result = await self._run_training_steps(start, keep_position, step_log, stop_task, switch_task)
         finally:
             step_log.flush()
-            for task in (stop_task, switch_task):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await cancel_tasks(stop_task, switch_task)
         final_params = await self._leave_training_phase(step, result)
         self.final_report = self._make_final_report(step, final_params, result.samples)
 

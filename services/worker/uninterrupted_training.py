@@ -1,9 +1,9 @@
 """Asynchronous training of a worker that goes on without a break when other workers are lost."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 
+from services.runtime.cancellation import cancel_tasks
 from services.runtime.membership_follower import MembershipFollower
 from services.worker.runtime import WorkerRuntime
 
@@ -26,9 +26,7 @@ class UninterruptedTraining:
         try:
             await self.worker.train()
         finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+            await cancel_tasks(following)
 
     async def _follow_membership(self) -> None:
         while True:

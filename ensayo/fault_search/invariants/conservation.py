@@ -78,6 +78,8 @@ def _sum_effects_of_steps(evidence: TrialEvidence, effects: HostArray) -> float:
 def _tolerance(evidence: TrialEvidence) -> float | None:
     """Return the allowed relative error of the change of the loss; None if the strategy conserves no gradients."""
     plan = evidence.plan
+    if evidence.has_changed_workers and not _keeps_all_gradients(evidence):
+        return None
     phases = tuple(plan.strategy.training_phases())
     if any(evidence.rows(owner, "shard_drops") for owner in plan.shard_owners):
         return None
@@ -93,6 +95,16 @@ def _tolerance(evidence: TrialEvidence) -> float | None:
     feeds_errors_back = all(_has_bounded_residual(compressor.model_dump()) for compressor in compressors)
     is_long_enough = plan.steps >= MIN_STEPS_WITH_RESIDUAL
     return RESIDUAL_STEPS / plan.steps if feeds_errors_back and is_long_enough else None
+
+
+def _keeps_all_gradients(evidence: TrialEvidence) -> bool:
+    """Return whether training conserves gradients although its workers have changed.
+
+    Synchronous workers repeat the steps that are not complete. What a compressor of a lost worker has not sent is lost.
+    The local steps of a worker between two exchanges are lost, too, and the others repeat them.
+    """
+    pattern = evidence.plan.strategy.training_phases().first.describe_worker_exchange()
+    return pattern.is_synchronous and pattern.compressor.sum_quality == "exact" and not pattern.is_gossip
 
 
 def _weights_by_samples(evidence: TrialEvidence) -> bool:

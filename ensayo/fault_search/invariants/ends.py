@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 
+from ensayo.fault_search.event_kinds import EVENT_KINDS
 from ensayo.fault_search.simulation import TrialEvidence, WallLimitExceeded
-from services.schema.errors import NetworkError
+from services.schema.errors import DeclaredNodeLoss, NetworkError, NodeLossError
+
+LOSING_KINDS = {name for name, kind in EVENT_KINDS.items() if kind.may_lose_nodes}
 
 
 def find_missing_end(evidence: TrialEvidence) -> Iterator[str]:
     """Yield how a trial has not ended as it should.
 
-    A trial may end with a `NetworkError` if events stop messages for longer than the step timeout.
+    A trial may end with a `NetworkError` if events stop messages for longer than the step timeout, and because of lost
+    nodes as far as its policy says so.
     """
     error, timeouts = evidence.error, evidence.plan.timeouts
     if isinstance(error, WallLimitExceeded):
@@ -22,7 +26,23 @@ def find_missing_end(evidence: TrialEvidence) -> Iterator[str]:
             yield f"the run stopped for another reason than its budget: {evidence.run_stop['reason']}"
         elif evidence.end_s > longest_s:
             yield f"the trial ended after {evidence.end_s:g} virtual seconds, later than {longest_s:g} s"
+    elif isinstance(error, DeclaredNodeLoss | NodeLossError):
+        if reason := _explain_tolerable_loss(evidence):
+            yield f"the trial ended with {error!r}, although {reason}"
     elif not isinstance(error, NetworkError):
         yield f"the trial ended with an error that no policy allows: {error!r}"
     elif evidence.schedule.longest_wait_s < timeouts.step:
         yield f"the trial ended with {error!r}, although events do not last for the step timeout ({timeouts.step:g} s)"
+
+
+def _explain_tolerable_loss(evidence: TrialEvidence) -> str:
+    """Return why the policy of a trial tolerates its losses; empty if the trial may end because of them."""
+    if evidence.schedule.longest_wait_s >= evidence.plan.timeouts.step:
+        return ""  # it waited too long for another node
+    away = {name for event in evidence.schedule.events if event["kind"] in LOSING_KINDS for name in event["of"]}
+    servers = {node.name for node in evidence.plan.node_plans_of_role("ps_shard")}
+    if evidence.plan.recovery.on_failure == "restore":
+        return "all nodes can be restored"
+    if away & servers or away >= set(evidence.worker_names):
+        return ""
+    return f"only {', '.join(sorted(away))} can be lost"

@@ -9,6 +9,8 @@ from ensayo.fault_search.simulation import TrialEvidence
 
 def find_repeated_or_lost_pushes(evidence: TrialEvidence) -> Iterator[str]:
     """Yield each push that a server did not apply or drop exactly once, and each skipped version of a shard."""
+    if evidence.has_changed_workers and evidence.plan.is_synchronous:
+        return  # workers push again after a recovery, and servers go back to an earlier version
     owners = evidence.plan.shard_owners
     pushes_by_owner = {owner: _count_pushes(evidence, owner) for owner in owners}
     for owner, pushes in pushes_by_owner.items():
@@ -16,7 +18,9 @@ def find_repeated_or_lost_pushes(evidence: TrialEvidence) -> Iterator[str]:
         versions = sorted({row["version"] for row in evidence.rows(owner, "shard_updates")})
         if versions and versions != list(range(versions[0], versions[0] + len(versions))):
             yield f"the versions of {owner} have gaps: {versions}"
-        if difference := set(pushes) ^ set(pushes_by_owner[owners[0]]):
+        lost_ranks = {rank for rank, name in enumerate(evidence.worker_names) if name in evidence.lost_nodes}
+        different = set(pushes) ^ set(pushes_by_owner[owners[0]])
+        if difference := {(rank, step) for rank, step in different if rank not in lost_ranks}:
             yield f"{owner} and {owners[0]} have different pushes (rank, step): {sorted(difference)}"
 
 
@@ -25,7 +29,8 @@ def _find_wrong_pushes(owner: str, pushes: Counter[tuple[int, int]], evidence: T
     for (rank, step), count in sorted(pushes.items()):
         if count > 1:
             yield f"{owner} applied or dropped the push of worker-{rank} for step {step} {count} times"
-        if step not in _steps_of_worker(evidence, rank):
+        is_log_complete = evidence.worker_names[rank] not in evidence.lost_nodes
+        if is_log_complete and step not in _steps_of_worker(evidence, rank):
             yield f"{owner} has a push of worker-{rank} for step {step}, which this worker did not compute"
     for rank in sorted({rank for rank, _ in pushes}):
         yield from _find_gaps(owner, rank, sorted(step for pusher, step in pushes if pusher == rank), evidence)

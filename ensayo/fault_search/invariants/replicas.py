@@ -13,6 +13,8 @@ def find_unequal_replicas(evidence: TrialEvidence) -> Iterator[str]:
         return
     digests = defaultdict[int, dict[str, str]](dict)
     for name in evidence.worker_names:
+        if name in evidence.lost_nodes:
+            continue  # after a loss, steps are repeated, and sums are rounded in another order
         for event in evidence.events[name]["node_hash"]:
             digests[event["metadata"]["step"]][name] = event["value"]
     for step, by_worker in sorted(digests.items()):
@@ -25,6 +27,8 @@ def find_changed_result(evidence: TrialEvidence) -> Iterator[str]:
     """Yield a difference between the result of a synchronous trial and that of the trial without faults."""
     if not all(phase.describe_worker_exchange().is_synchronous for phase in _phases(evidence)):
         return
+    if evidence.has_changed_workers and evidence.plan.recovery.on_failure != "restore":
+        return  # sums over other workers are rounded in another order
     expected = simulate_without_faults(evidence.schedule)
     if evidence.final_params_sha256 != expected.final_params_sha256:
         yield (
