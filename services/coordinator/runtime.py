@@ -148,7 +148,7 @@ class CoordinatorRuntime:
         """
         reply = self._point_reply_future(point_report.node_name, point_report.number)
         await self._run_machine_actions(self.machine.handle_evaluation_point(point_report))
-        return await reply
+        return await asyncio.shield(reply)  # a node that is lost meanwhile may report the same point again
 
     async def await_strategy_switch_start(self) -> bool:
         """Wait until a strategy switch starts, and return whether one has started.

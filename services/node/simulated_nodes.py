@@ -15,7 +15,7 @@ from services.plan.lost_nodes import (
     restart_delay_s,
     tolerates_lost_node,
 )
-from services.schema.errors import DeclaredNodeLoss, EvictedError, NetworkError, first_error_in_group
+from services.schema.errors import DeclaredNodeLoss, NetworkError, first_error_in_group, is_caused_by_eviction
 from services.transport.virtual import VirtualFabric
 
 MECHANISM = "simulation"
@@ -82,11 +82,13 @@ class SimulatedNodes:
         """Run a node to its end, or until it learns that training goes on without it.
 
         Raises:
-            ExceptionGroup: of all other errors of the node.
+            Exception: the node has ended with another error.
         """
         try:
             await self.run_node(node_name)
-        except* EvictedError:
+        except Exception as error:
+            if not is_caused_by_eviction(error):
+                raise
             self.fabric.lose_node(node_name)
             if self.plan.recovery.restarts_workers and not self.runtime.run_finished.is_set():
                 self._restart_tasks.append(self._node_group.create_task(self._restart_later(node_name)))

@@ -41,6 +41,7 @@ class MembershipFollower:
         Otherwise the work was broken off, because the membership has changed.
 
         Raises:
+            EvictedError: training goes on without this node.
             NetworkError: another node can't be reached, although no node was lost.
         """
         change = asyncio.create_task(self.client.await_membership(self.membership.epoch))
@@ -49,6 +50,7 @@ class MembershipFollower:
             await asyncio.wait({task, change}, return_when=asyncio.FIRST_COMPLETED)
             if not change.done() and task.done() and not _has_ended_without_network_error(task):
                 await asyncio.wait({change}, timeout=self.clock.to_wall_s(self.announcement_timeout_s))
+                await self.client.send_heartbeat()  # this node may be the lost one, after it was frozen
             if not change.done() or (task.done() and _has_ended_without_network_error(task)):
                 task.result()
                 return True

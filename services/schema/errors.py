@@ -83,3 +83,14 @@ def first_error_in_group(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def is_caused_by_eviction(error: BaseException) -> bool:
+    """Return whether a node has ended because it was evicted.
+
+    Its connections to other nodes may have ended, too, so that other network errors may be in the same group.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return isinstance(error, EvictedError)
+    has_only_network_errors = error.split(NetworkError)[1] is None
+    return has_only_network_errors and error.subgroup(EvictedError) is not None
