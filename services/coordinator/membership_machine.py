@@ -56,6 +56,7 @@ class MembershipStateMachine:
     worker_names: tuple[str, ...]  # all workers of the plan, by rank
     server_names: tuple[str, ...] = ()  # nodes that own a shard and are not workers
     needs_common_step: bool = True  # whether all nodes continue from one step; otherwise each goes on where it is
+    is_gossip: bool = False  # whether a worker may need other workers after the first one has finished its work
     membership: Membership = field(init=False)
     _last_heartbeat_s: dict[str, float] = field(default_factory=dict)  # of the nodes that are watched
     _evicted: set[str] = field(default_factory=set)
@@ -154,15 +155,19 @@ class MembershipStateMachine:
 
     def _change_members(self, lost: Iterable[str], cause: str, now_s: float) -> list[MembershipAction]:
         """Return the actions of a new membership without `lost` and with the workers that wait to join."""
-        if self.needs_common_step and self._left.intersection(self.worker_names):
+        is_over = self.needs_common_step and bool(self._left.intersection(self.worker_names))
+        if is_over and not self.is_gossip:
             return []  # synchronous training is over for all workers when the first one leaves
+        gone = self._left if self.is_gossip else set()
         lost = set(lost)
         if self.settings.on_failure == "abort":
             return [FailRunAction(cause)]
         if self.settings.on_failure == "restore" and self._evicted:
             return []  # training waits for the restarted worker
-        kept = set(self.membership.workers) - lost - self._evicted
+        kept = set(self.membership.workers) - lost - self._evicted - gone
         members = [name for name in self.worker_names if name in self._waiting | kept]
+        if not members and gone:
+            return []
         has_state = [name for name in members if name not in self._waiting]
         if not has_state and self.settings.on_failure != "restore":
             return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]

@@ -105,7 +105,11 @@ class CoordinatorRuntime:
         """Calls by which nodes take part in changes of the membership."""
         servers = tuple(server.name for server in self.plan.node_plans_of_role("ps_shard"))
         machine = MembershipStateMachine(
-            self.plan.recovery, self.machine.worker_names, servers, needs_common_step=self.plan.is_synchronous
+            self.plan.recovery,
+            self.machine.worker_names,
+            servers,
+            needs_common_step=self.plan.is_synchronous,
+            is_gossip=self.plan.is_gossip,
         )
         return MembershipCalls(machine, self.clock, self.log, self._remove_lost_node, self._change_workers)
 
