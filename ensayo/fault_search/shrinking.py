@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from ensayo.fault_search.event_kinds import EventDocument
+from ensayo.fault_search.event_kinds import EVENT_KINDS, EventDocument
 from ensayo.fault_search.fault_schedule import FaultSchedule
 from ensayo.fault_search.invariants import Violation, find_violation
 
@@ -41,6 +41,8 @@ def _smaller_schedules(schedule: FaultSchedule) -> Iterator[FaultSchedule]:
     yield from _with_fewer_message_faults(schedule)
     for k in range(len(schedule.events)):
         yield schedule.model_copy(update={"events": schedule.events[:k] + schedule.events[k + 1 :]})
+    if schedule.recovery and not any(EVENT_KINDS[event["kind"]].may_lose_nodes for event in schedule.events):
+        yield schedule.model_copy(update={"recovery": {}})
     if schedule.uneven:
         yield schedule.model_copy(update={"uneven": False})
     for workers in range(1, schedule.workers):

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from ensayo.fault_search import simulation
+from ensayo.fault_search.fault_schedule import SAMPLES_PER_WORKER
 from services.compressors import CompressorState, ErrorFeedback
 from services.compressors.base import CompressedPayload
 from services.learning.data_order import DataOrder, RankWeights
@@ -20,6 +21,7 @@ from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.control import StrategySwitchDecision
 from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveOutcome
 from services.schema.arrays import HostArray, Vector
+from services.transport import epoch_transport
 from services.transport.mailbox import Mailbox
 
 PlantBug: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -123,7 +125,32 @@ def accept_old_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mailbox, "_take_message_or_error", take_of_any_step)
 
 
+def share_batches_as_before_a_loss(patch: pytest.MonkeyPatch) -> None:
+    """After an eviction, the first worker computes the whole batch, in addition to the shares of the others."""
+    select = DataOrder.select_sample_indices
+
+    def select_too_much(
+        order: DataOrder,
+        step: int,
+        worker_rank: int,
+        batch_weights: RankWeights,
+        owned_samples: SampleIndices | None = None,
+    ) -> SampleIndices:
+        indices = select(order, step, worker_rank, batch_weights, owned_samples)
+        is_after_eviction = order.batch // SAMPLES_PER_WORKER > len(batch_weights)
+        return order.batch_sample_indices(step) if is_after_eviction and worker_rank == 0 else indices
+
+    patch.setattr(DataOrder, "select_sample_indices", select_too_much)
+
+
+def accept_old_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Messages do not carry the membership epoch, so that those of a step that was broken off count in the next one."""
+    patch.setattr(epoch_transport, "first_step_on_wire", lambda _epoch: 0)
+
+
 PLANTED_BUGS: list[PlantBug] = [
+    share_batches_as_before_a_loss,
+    accept_old_epochs,
     apply_duplicates,
     number_pushes_by_arrival,
     lose_residuals,

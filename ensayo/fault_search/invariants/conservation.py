@@ -78,10 +78,8 @@ def _sum_effects_of_steps(evidence: TrialEvidence, effects: HostArray) -> float:
 def _tolerance(evidence: TrialEvidence) -> float | None:
     """Return the allowed relative error of the change of the loss; None if the strategy conserves no gradients."""
     plan = evidence.plan
-    if evidence.has_changed_workers and not _keeps_all_gradients(evidence):
-        return None
     phases = tuple(plan.strategy.training_phases())
-    if any(evidence.rows(owner, "shard_drops") for owner in plan.shard_owners):
+    if not _keeps_all_gradients(evidence) or any(evidence.rows(owner, "shard_drops") for owner in plan.shard_owners):
         return None
     if not all(_conserves_gradients(phase.model_dump(mode="json")) for phase in phases):
         return None
@@ -98,11 +96,13 @@ def _tolerance(evidence: TrialEvidence) -> float | None:
 
 
 def _keeps_all_gradients(evidence: TrialEvidence) -> bool:
-    """Return whether training conserves gradients although its workers have changed.
+    """Return whether training conserves gradients even if its workers have changed.
 
     Synchronous workers repeat the steps that are not complete. What a compressor of a lost worker has not sent is lost.
     The local steps of a worker between two exchanges are lost, too, and the others repeat them.
     """
+    if not evidence.has_changed_workers:
+        return True
     pattern = evidence.plan.strategy.training_phases().first.describe_worker_exchange()
     return pattern.is_synchronous and pattern.compressor.sum_quality == "exact" and not pattern.is_gossip
 

@@ -15,24 +15,37 @@ def find_missing_end(evidence: TrialEvidence) -> Iterator[str]:
     A trial may end with a `NetworkError` if events stop messages for longer than the step timeout, and because of lost
     nodes as far as its policy says so.
     """
-    error, timeouts = evidence.error, evidence.plan.timeouts
+    error = evidence.error
     if isinstance(error, WallLimitExceeded):
         yield f"the trial hangs: {error}"
     elif error is None:
-        longest_s = timeouts.run
-        if not evidence.run_stop:
-            yield "the log of the coordinator has no run_stop"
-        elif evidence.run_stop["reason"] != "budget used":
-            yield f"the run stopped for another reason than its budget: {evidence.run_stop['reason']}"
-        elif evidence.end_s > longest_s:
-            yield f"the trial ended after {evidence.end_s:g} virtual seconds, later than {longest_s:g} s"
-    elif isinstance(error, DeclaredNodeLoss | NodeLossError):
-        if reason := _explain_tolerable_loss(evidence):
-            yield f"the trial ended with {error!r}, although {reason}"
-    elif not isinstance(error, NetworkError):
-        yield f"the trial ended with an error that no policy allows: {error!r}"
-    elif evidence.schedule.longest_wait_s < timeouts.step:
-        yield f"the trial ended with {error!r}, although events do not last for the step timeout ({timeouts.step:g} s)"
+        yield from _find_wrong_end(evidence)
+    elif reason := _explain_forbidden_error(evidence, error):
+        yield f"the trial ended with {reason}"
+
+
+def _find_wrong_end(evidence: TrialEvidence) -> Iterator[str]:
+    """Yield how a trial without an error has not ended as it should."""
+    longest_s = evidence.plan.timeouts.run
+    if not evidence.run_stop:
+        yield "the log of the coordinator has no run_stop"
+    elif evidence.run_stop["reason"] != "budget used":
+        yield f"the run stopped for another reason than its budget: {evidence.run_stop['reason']}"
+    elif evidence.end_s > longest_s:
+        yield f"the trial ended after {evidence.end_s:g} virtual seconds, later than {longest_s:g} s"
+
+
+def _explain_forbidden_error(evidence: TrialEvidence, error: BaseException) -> str:
+    """Return the error of a trial and why the trial must not end with it; empty if it may."""
+    if isinstance(error, DeclaredNodeLoss | NodeLossError):
+        reason = _explain_tolerable_loss(evidence)
+        return f"{error!r}, although {reason}" if reason else ""
+    if not isinstance(error, NetworkError):
+        return f"an error that no policy allows: {error!r}"
+    timeout_s = evidence.plan.timeouts.step
+    if evidence.schedule.longest_wait_s < timeout_s:
+        return f"{error!r}, although events do not last for the step timeout ({timeout_s:g} s)"
+    return ""
 
 
 def _explain_tolerable_loss(evidence: TrialEvidence) -> str:

@@ -146,7 +146,7 @@ def test_trial_that_never_ends_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
         while True:  # noqa: ASYNC110 - an event would wait
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(simulation, "simulate_trial", lambda *_: asyncio.run(run_for_ever()))
+    monkeypatch.setattr(simulation, "simulate_trial", lambda *_, **__: asyncio.run(run_for_ever()))
     monkeypatch.setattr(simulation, "WALL_LIMIT_S", 0.2)
     evidence = simulation.simulate_schedule(FaultSchedule(seed=1, strategy=STRATEGY_TABLE["none"], workers=1, steps=2))
 
