@@ -117,8 +117,8 @@ class SimulatedNodes:
         self._log_event_time(event, "begin", start_s - training_start_s, node_names)
         if fault.ends_nodes:
             self._check_losses(event, node_names)
-        delay_s = restart_delay_s(self.plan, event)
-        if delay_s is not None and node_names:
+        delay_s = restart_delay_s(self.plan, event) if node_names else fault.lasts
+        if delay_s is not None:
             await self.runtime.clock.sleep_until(start_s + delay_s)
             await self._apply_action(fault.end_action or "start", node_names)
             del self._active[event.number]
@@ -153,8 +153,7 @@ class SimulatedNodes:
         self.fabric.lose_node(node_name)
 
     def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_s: float, node_names: list[str]) -> None:
-        if not node_names:
-            return
+        """Log when a fault begins or ends; it concerns no node if all of its nodes were away already."""
         value = {
             "number": event.number,
             "kind": event.change.kind,

@@ -119,11 +119,10 @@ class NodeFaultInjector:
     def _begin_fault(self, begin: _FaultBoundary, ended_nodes: set[str]) -> None:
         fault = begin.event.node_fault
         begin = begin._replace(node_names=tuple(name for name in fault.of if name not in ended_nodes))
-        if not begin.node_names:
-            return
         if fault.ends_nodes:
             self.lost_nodes.update(begin.node_names)
-        if (delay_s := restart_delay_s(self.plan, begin.event)) is not None:
+        delay_s = restart_delay_s(self.plan, begin.event) if begin.node_names else fault.lasts
+        if delay_s is not None:
             end_s = begin.due_s + delay_s * self.plan.dilation
             self._schedule(end_s, begin.event, END, begin.node_names)
         self._apply_action(begin, fault.begin_action)
