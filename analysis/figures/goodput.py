@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import NullLocator, PercentFormatter, StrMethodFormatter
 
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
@@ -170,7 +170,7 @@ def _draw_closed_form_over_intervals(axes: Axes, curve: Curve, grid: Floats, col
 def _format_axes(axes: Axes, panel: GoodputPanel) -> None:
     axes.set_xscale("log")
     axes.set_xticks(sorted({panel.read_x(point) for curve in panel.curves for point in curve}))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_xlabel(panel.x_label)

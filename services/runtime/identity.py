@@ -107,7 +107,7 @@ def claimed_sender_name(serialised_proof: bytes | None) -> str:
     try:
         certificate = x509.load_der_x509_certificate(IdentityProof.FromString(serialised_proof or b"").certificate)
         return str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-    except (DecodeError, ValueError, TypeError, IndexError):
+    except PROOF_ERRORS:
         return ""
 
 

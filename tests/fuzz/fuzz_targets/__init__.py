@@ -6,8 +6,9 @@ reader accepts into `tests/fuzz/corpus/<name>/`.
 
 from pydantic import ValidationError
 
-from fuzz_targets import data_files, run_folders, scenarios, streams
+from fuzz_targets import checkpoints, data_files, run_folders, scenarios, streams
 from fuzz_targets.target import FuzzTarget
+from services.checkpoints.checkpoint_error import CheckpointError
 from services.learning.datasets.files import DataFileError
 from services.schema.errors import AuthenticationError, ProtocolError, UserError
 
@@ -40,6 +41,7 @@ TARGETS = {
             max_cpu_s=20,
             seed_outcome="the run was started (on|with)",
         ),
+        FuzzTarget("checkpoint", checkpoints.read_checkpoint_file, (CheckpointError,)),
         FuzzTarget("idx", data_files.read_idx, (DataFileError,)),
         FuzzTarget("cifar10", data_files.read_cifar10, (DataFileError,), max_bytes=20_000),
         FuzzTarget("npz", data_files.read_npz, (DataFileError,)),
