@@ -144,12 +144,12 @@ class Transport(ABC):
         The nodes are `node_names`. Return when the nodes can be reached.
         """
 
+    @abstractmethod
     def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
         """Forget the connections to nodes that were lost, and all messages of steps before `oldest_step`.
 
         A node of the same name that is started later gets new connections.
         """
-        raise NotImplementedError(f"{type(self).__name__} can't forget lost nodes")
 
     @abstractmethod
     async def send(self, target: str, message: Message) -> None:

@@ -46,6 +46,9 @@ class QueueTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         """All workers are connected."""
 
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+        """No node is lost."""
+
     async def send(self, target: str, message: Message) -> None:
         self._outgoing[target].put_nowait(message)
 
