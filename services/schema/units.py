@@ -5,6 +5,7 @@ unit.
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any, ClassVar, Self
@@ -65,7 +66,8 @@ class Quantity(float):
                 raise ValueError(cls._too_large_message(f"{value}"))
             return quantity
         if isinstance(value, int | float) and not isinstance(value, bool):
-            raise ValueError(f"{value:g} has no unit; write it with its unit, for example {cls.example}")  # noqa: TRY004 - pydantic collects ValueErrors
+            number = f"{value:g}" if abs(value) <= sys.float_info.max else "the number"
+            raise ValueError(f"{number} has no unit; write it with its unit, for example {cls.example}")  # noqa: TRY004 - pydantic collects ValueErrors
         raise ValueError(f"should be {cls.noun} with its unit, for example {cls.example}")
 
     def __str__(self) -> str:
