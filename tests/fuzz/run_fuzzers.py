@@ -1,4 +1,4 @@
-"""Fuzzes one target after the other: `python tests/fuzz/run_fuzzers.py [--seconds 600] [--target NAME ...]`.
+"""Fuzzes one target after the other: `python tests/fuzz/run_fuzzers.py [--seconds 600] [--seed 1] [--target NAME ...]`.
 
 Interesting inputs and crashes of a target lie in `build/fuzz/<target>/` afterwards; the next call continues with them.
 """
@@ -35,13 +35,14 @@ class FuzzResult:
         return f"| `{self.target_name}` | {self.seconds} | {self.runs:,} | {rate} | {len(self.crashes)} |"
 
 
-def fuzz(target_name: str, seconds: int) -> FuzzResult:
-    """Fuzz one target for so many seconds, in a process of its own."""
+def fuzz(target_name: str, seconds: int, seed: int) -> FuzzResult:
+    """Fuzz one target for so many seconds, in a process of its own; seed 0 of libFuzzer is a random one."""
     folder = WORK_FOLDER / target_name
     corpus, crashes, log = folder / "corpus", folder / "crashes", folder / "log.txt"
     for each in (corpus, crashes):
         each.mkdir(parents=True, exist_ok=True)
-    arguments = [f"-max_total_time={seconds}", f"-artifact_prefix={crashes}/", str(corpus), str(SEEDS / target_name)]
+    limits = [f"-max_total_time={seconds}", f"-seed={seed}", f"-artifact_prefix={crashes}/"]
+    arguments = [*limits, str(corpus), str(SEEDS / target_name)]
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
         # A copy of this process: the packages are imported and instrumented once for all targets, which takes long.
         process = multiprocessing.get_context("fork").Process(
@@ -63,12 +64,13 @@ def main() -> None:
     """Fuzz the chosen targets, print a row for each, and end with 1 if a reader crashes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=600, help="wall seconds for each target")
+    parser.add_argument("--seed", type=int, default=0, help="of the changes of inputs; 0: another one for each call")
     parser.add_argument("--target", nargs="*", choices=TARGETS, default=list(TARGETS))
     arguments = parser.parse_args()
     print("| target | seconds | executions | per second | crashes |\n| --- | ---: | ---: | ---: | ---: |")  # noqa: T201
     has_crashes = False
     for name in arguments.target:
-        result = fuzz(name, arguments.seconds)
+        result = fuzz(name, arguments.seconds, arguments.seed)
         print(result.format_row(), flush=True)  # noqa: T201
         for crash in result.crashes:
             print(f"  {crash}", flush=True)  # noqa: T201
