@@ -177,7 +177,8 @@ class ShardStateMachine:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
         if self.synchroniser.describe_worker_sync().replies_after_update:
-            self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
+            present = {push.worker: push for push in pushes if push.worker in self._worker_clocks}
+            self._pushes_awaiting_reply.update(present)  # a lost worker gets no reply
         return ApplyUpdateAction(pushes, self.version, samples_before)
 
     @property

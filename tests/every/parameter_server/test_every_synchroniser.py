@@ -131,18 +131,26 @@ class RandomOrderRun:
 
     def run(self) -> "RandomOrderRun":
         while self.computing:
-            worker = self.order.choice(sorted(self.computing))
-            self.now += self.order.random()
-            self.computing.remove(worker)
-            if self.clocks[worker] == self.steps:
-                del self.clocks[worker]
-                self._act(self.shard.handle_leave(worker, self.now))
-            else:
-                push = WorkerPush(worker, self.clocks[worker], self.read[worker], samples=worker + 1)
-                self.pushes.append(push)
-                self.clocks[worker] += 1
-                self._act(self.shard.handle_push(push, self.now))
+            self.advance()
         return self
+
+    def advance(self) -> None:
+        worker = self.order.choice(sorted(self.computing))
+        self.now += self.order.random()
+        self.computing.remove(worker)
+        if self.clocks[worker] == self.steps:
+            del self.clocks[worker]
+            self._act(self.shard.handle_leave(worker, self.now))
+        else:
+            push = WorkerPush(worker, self.clocks[worker], self.read[worker], samples=worker + 1)
+            self.pushes.append(push)
+            self.clocks[worker] += 1
+            self._act(self.shard.handle_push(push, self.now))
+
+    def lose(self, worker: int) -> None:
+        self.computing.discard(worker)
+        self.clocks.pop(worker, None)
+        self._act(self.shard.handle_eviction(worker, self.now))
 
     def _act(self, actions: list[ShardAction]) -> None:
         self.actions += actions
@@ -175,6 +183,25 @@ def test_every_gradient_is_used_or_dropped_once_and_answered_once(
         (push.worker, push.step) for push in run.pushes
     )
     assert run.shard.samples == sum(push.samples for push in used)
+
+
+@every_synchroniser
+@random_runs
+def test_a_lost_worker_gets_no_reply_and_no_other_waits_for_it(
+    synchroniser: Synchroniser, workers: int, steps: int, order: Random
+) -> None:
+    """Also if the server has its push, which becomes part of an update later."""
+    run, lost = RandomOrderRun(synchroniser, workers, steps, order), order.randrange(workers)
+    for _ in range(order.randint(0, workers * steps)):
+        run.advance()
+    before = len(run.actions)
+
+    run.lose(lost)
+    run.run()
+
+    later_replies = [action for action in run.actions[before:] if isinstance(action, SendReplyAction)]
+    assert lost not in {reply.worker for reply in later_replies}
+    assert run.clocks == {}
 
 
 @every_synchroniser
