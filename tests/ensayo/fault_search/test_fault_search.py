@@ -165,3 +165,17 @@ def test_search_draws_every_kind_of_event() -> None:
     schedules = [draw_schedule(seed, {"ring": STRATEGY_TABLE["all_reduce_ring"]}) for seed in range(50)]
 
     assert {event["kind"] for schedule in schedules for event in schedule.events} == set(EVENT_KINDS)
+
+
+def test_an_error_beside_a_running_exchange_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The exchange of DiLoCo fails too; asyncio would print its error a second time."""
+    pause = {"kind": "pause", "of": ["worker-0", "worker-1", "worker-2"], "at": {"step": 4}, "lasts": "10min"}
+    strategy = {"kind": "diloco", "period": 4, "fragments": 2, "overlap_steps": 1}
+    document = {"seed": 19, "strategy": strategy, "workers": 3, "steps": 16, "uneven": False, "events": [pause]}
+    schedule = FaultSchedule.model_validate(document)
+
+    error = repr(simulation.simulate_schedule(schedule).error)
+    gc.collect()
+
+    assert "DeadlineExceeded" in error
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]

@@ -136,7 +136,9 @@ class DiLoCoWorker(WorkerAlgorithm):
             fragment.samples.own_share,
             fragment.compressor_state,
         )
-        running = RunningExchange(asyncio.create_task(_run_after(clock, delay_s, exchange)), number, step)
+        task = asyncio.create_task(_run_after(clock, delay_s, exchange))
+        task.add_done_callback(_mark_error_as_seen)
+        running = RunningExchange(task, number, step)
         fragments = list(state.fragments)
         fragments[number] = fragment._replace(samples=NO_SAMPLES)
         return replace(
@@ -199,6 +201,12 @@ async def _run_after(clock: Clock, delay_s: float, exchange: Callable[[], Awaita
     if delay_s:
         await clock.sleep_until(clock.now() + delay_s)
     return await exchange()
+
+
+def _mark_error_as_seen(task: asyncio.Task[SummedVectors]) -> None:
+    """Keep asyncio from printing the error of an exchange for which no task waits, because another error came first."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _replace_slots(state: OptimiserState, part: VectorRange, mean_slots: Sequence[Vector]) -> OptimiserState:
