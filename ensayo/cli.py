@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compose.runs.interrupt import raise_on_first_stop_signal
 from ensayo.exit_codes import exit_code_of_error
 from services.schema.errors import EnsayoError, HostError, UserError
 from services.schema.limits import MAX_ATTEMPTS
@@ -476,15 +477,21 @@ def print_scenario_schema() -> None:
 
 
 @app.command("clean")
-def remove_all_leftovers() -> None:
-    """Remove the containers, networks, processes and keys of all runs, including runs in progress.
+def remove_leftovers_of_runs(
+    run_folder: Annotated[
+        Path | None,
+        typer.Argument(help="folder of a run; default: all runs", exists=True, file_okay=False, metavar="RUN"),
+    ] = None,
+) -> None:
+    """Remove the containers, networks, processes and keys of one run or of all runs, including runs in progress.
 
     Run folders are kept. A run that ends by itself or by Ctrl-C leaves nothing; a killed run leaves stopped containers,
     networks and keys.
     """
     from compose.runs.clean import remove_leftovers
+    from compose.runs.run_folder import read_run_name
 
-    for leftover in remove_leftovers():
+    for leftover in remove_leftovers(read_run_name(run_folder) if run_folder else None):
         typer.echo(f"removed {leftover}")
 
 
@@ -511,10 +518,12 @@ def parse_key_value_settings(assignments: list[str] | None) -> dict[str, str]:
 def main() -> None:
     """Run the command line.
 
-    An `EnsayoError` is printed as a message, and the process exits with the exit code of the error.
+    An `EnsayoError` is printed as a message, and the process exits with the exit code of the error. Ctrl-C, SIGTERM and
+    SIGHUP end every command in order.
     """
     try:
-        app()
+        with raise_on_first_stop_signal():
+            app()
     except EnsayoError as error:
         typer.echo(error, err=True)
         sys.exit(exit_code_of_error(error))

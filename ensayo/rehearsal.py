@@ -134,6 +134,7 @@ def rehearse(
             started.
         HostError: this host lacks something that the engine needs.
         RunFolderError: a file in the run folder can't be written.
+        EngineLostError: the engine does not answer any more.
     """
     scenario_text = read_scenario_text(_choose_declaration(scenario, keys))
     loaded_scenario = decode_scenario_text(scenario_text, settings, engine)
@@ -172,6 +173,7 @@ def resume(run_folder: str | Path, observer: RunObserver | None = None, command:
             another version of Ensayo.
         HostError: this host lacks something that the engine needs.
         RunFolderError: a file in the run folder can't be written.
+        EngineLostError: the engine does not answer any more.
     """
     with lock_run_folder(Path(run_folder)):
         run = read_interrupted_run(Path(run_folder))

@@ -14,22 +14,42 @@ from typing import Any
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class _FirstStopRaiser:
+    """Signal handler that raises KeyboardInterrupt once."""
+
+    def __init__(self) -> None:
+        self.has_raised = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        if not self.has_raised:
+            self.has_raised = True
+            raise KeyboardInterrupt
+
+
 @contextmanager
 def raise_on_first_stop_signal() -> Iterator[None]:
     """Raise KeyboardInterrupt on the first stop signal inside the `with` block.
 
     Later stop signals are ignored. A second Ctrl-C must not interrupt the clean-up that the first Ctrl-C has started.
+    Blocks may be nested; the inner one then handles the signals.
+
+    Raises:
+        KeyboardInterrupt: a stop signal; or one in the outer block, where other code has caught the exception.
     """
-    is_stopping = False
-
-    def raise_keyboard_interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal is_stopping
-        if not is_stopping:
-            is_stopping = True
-            raise KeyboardInterrupt
-
-    with _install_stop_handler(raise_keyboard_interrupt):
+    raise_again_if_stopped()
+    with _install_stop_handler(_FirstStopRaiser()):
         yield
+
+
+def raise_again_if_stopped() -> None:
+    """Raise KeyboardInterrupt if a stop signal has raised it before, but the program has gone on.
+
+    Libraries may catch every exception, for example while they are imported. Call this function where nothing has to be
+    removed yet, or where the caller removes it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _FirstStopRaiser) and handler.has_raised and _is_main_thread():
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -55,7 +75,7 @@ def _install_stop_handler(stop_signal_handler: Any) -> Iterator[None]:
 
     Outside the main thread this does nothing, since only the main thread receives signals.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not _is_main_thread():
         yield
         return
     before = {number: signal.signal(number, stop_signal_handler) for number in STOP_SIGNALS}
@@ -64,6 +84,10 @@ def _install_stop_handler(stop_signal_handler: Any) -> Iterator[None]:
     finally:
         for number, previous_handler in before.items():
             signal.signal(number, previous_handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _replay_signal(handler_by_signal: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:

@@ -67,6 +67,7 @@ def run_scenario(
             started.
         HostError: the engine can't be prepared on this host.
         RunFolderError: a file in the run folder can't be written; the run has ended.
+        EngineLostError: the engine does not answer any more; the run has ended.
     """
     engine, scenario = engine_choice.engine, scenario_file.scenario
     with raise_on_first_stop_signal(), closing(engine):
@@ -113,6 +114,7 @@ def resume_run(
         UserError: this version of Ensayo plans other trials.
         HostError: the engine can't be prepared on this host.
         RunFolderError: a file in the run folder can't be written; the run has ended.
+        EngineLostError: the engine does not answer any more; the run has ended.
     """
     engine, scenario = engine_choice.engine, run.scenario
     with raise_on_first_stop_signal(), closing(engine):

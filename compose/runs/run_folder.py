@@ -36,6 +36,10 @@ class RunFolderError(EnsayoError):
     """Error because the files of a run that has started can't be written, for example on a full disk."""
 
 
+class EngineLostError(EnsayoError):
+    """Error because the engine does not answer any more, so that a run that has started can't go on."""
+
+
 @dataclass(frozen=True)
 class ScenarioFile:
     """A scenario, the text of its file, and the command that started the run."""
@@ -74,6 +78,22 @@ def explain_folder_errors(runs_folder: Path) -> Iterator[None]:
         ) from error
 
 
+def read_run_name(run_folder: Path) -> str:
+    """Return the name of the run in a folder, which may have been renamed since.
+
+    Raises:
+        UserError: the folder is no run folder.
+    """
+    try:
+        manifest = json.loads((run_folder / "manifest.json").read_text(encoding="utf-8"))
+        return str(manifest["run"])
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{run_folder}: no run folder with a readable manifest.json; name one such as runs/latest, or no folder, "
+            "to remove what is left of all runs"
+        ) from error
+
+
 def read_outcome(status_path: Path) -> TrialOutcome | None:
     """Return the outcome of an attempt; None if its file is missing or cut off, because the runner was killed."""
     try:
@@ -101,8 +121,13 @@ def explain_write_errors(run_folder: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFolderError(
             f"{run_folder}: a file of the run can't be written: {os_error_cause(error)}; make the folder writable or "
-            f"free disk space, then continue the run with: ensayo run --resume {shlex.quote(str(run_folder))}"
+            f"free disk space, then {how_to_continue(run_folder)}"
         ) from error
+
+
+def how_to_continue(run_folder: Path) -> str:
+    """Return how a run that has ended early is continued, as the end of an error's text."""
+    return f"continue the run with: ensayo run --resume {shlex.quote(str(run_folder))}"
 
 
 def create_run_folder(

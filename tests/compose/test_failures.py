@@ -3,6 +3,10 @@
 import errno
 import json
 import os
+import shutil
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,9 @@ from scripted_engine import ScriptedEngine, run_smoke_scenario
 
 from compose.engines.base import EnginePreparationObserver, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
+from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.run import FinishedRun
-from compose.runs.run_folder import RunFolderError
+from compose.runs.run_folder import EngineLostError, RunFolderError
 from compose.runs.trials.node_runner import TrialFailed
 from ensayo.exit_codes import ExitCode, exit_code_of_error
 from ensayo.rehearsal import write_run_report
@@ -71,6 +76,47 @@ def test_only_an_interrupt_ends_a_run(tmp_path: Path) -> None:
     planned_trials = json.loads((finished.folder / "manifest.json").read_text())["trials"]
     assert planned_trials[:2] == sorted(trial.name for trial in finished.folder.glob("trials/*"))
     assert len(planned_trials) > 2  # the trials that did not start are recorded as well
+
+
+@pytest.mark.parametrize("caught_in", ["the engine", "the nodes"])
+def test_an_interrupt_that_a_library_catches_ends_the_run_all_the_same(tmp_path: Path, caught_in: str) -> None:
+    """Ctrl-C was lost without a trace when a library caught it; all later ones are ignored."""
+
+    class InterruptedEngine(ScriptedEngine):
+        def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
+            if caught_in == "the engine":
+                catch_interrupt()
+            return super().run_trial(
+                plan, trial_folder, InterruptedObserver() if caught_in == "the nodes" else observer
+            )
+
+    class InterruptedObserver:
+        def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
+            catch_interrupt()
+
+    engine = InterruptedEngine({})
+    finished = run_smoke_scenario(engine, tmp_path)
+
+    assert finished.interrupted
+    assert engine.started_trials == 1
+
+
+def test_an_interrupt_that_was_caught_before_a_run_ends_the_run_at_its_start(tmp_path: Path) -> None:
+    """Many modules are imported before a run starts, and some of them catch every exception."""
+    engine = ScriptedEngine({})
+
+    with raise_on_first_stop_signal():
+        catch_interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            run_smoke_scenario(engine, tmp_path)
+
+    assert engine.started_trials == 0
+
+
+def catch_interrupt() -> None:
+    """Interrupt this process, as Ctrl-C does, and catch the exception."""
+    with suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_network_that_cannot_be_removed_costs_its_addresses_and_no_trial(tmp_path: Path) -> None:
@@ -173,6 +219,43 @@ def test_a_disk_that_is_full_during_a_run_ends_the_run_with_a_message(
 
     assert exit_code_of_error(raised.value) == ExitCode.FAILED
     assert engine.started_trials <= 1
+
+
+def test_a_trial_that_fails_on_a_full_disk_ends_the_run_and_runs_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node may be the first that finds no space; a trial that counts as failed would never run again."""
+    full = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr("compose.runs.trials.trial_attempts.shutil.disk_usage", lambda _: full)
+    engine = ScriptedEngine({1: {"exit_codes": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}})
+
+    with pytest.raises(RunFolderError, match=r"No space left on device; the disk of .* is full; .*ensayo run --resume"):
+        run_smoke_scenario(engine, tmp_path)
+
+    assert read_statuses(tmp_path) == ["success", "aborted"]
+
+
+def test_an_engine_that_is_gone_ends_the_run_and_the_rest_can_be_continued(tmp_path: Path) -> None:
+    """All further trials would fail within a second, and a trial that counts as failed would never run again."""
+
+    class VanishingEngine(ScriptedEngine):
+        def missing_software(self) -> str | None:
+            return "the Docker daemon does not answer" if self.started_trials == 2 else None
+
+    engine = VanishingEngine({1: {"exit_codes": TrialFailed("connection refused")}})
+
+    with pytest.raises(
+        EngineLostError, match=r"connection refused; the Docker daemon does not answer; start .*ensayo run --resume"
+    ) as raised:
+        run_smoke_scenario(engine, tmp_path)
+
+    assert exit_code_of_error(raised.value) == ExitCode.FAILED
+    assert read_statuses(tmp_path) == ["success", "aborted"]
+
+
+def read_statuses(runs_folder: Path) -> list[str]:
+    paths = sorted(runs_folder.glob("smoke/*/trials/*/status.json"))
+    return [json.loads(path.read_text())["status"] for path in paths]
 
 
 def test_a_disk_that_is_full_for_the_report_leaves_a_run_that_can_be_reported_later(

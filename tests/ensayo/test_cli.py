@@ -1,6 +1,7 @@
 """The command line: its output and its exit codes."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
 from compose.engines.containers.engine import DockerEngine
+from compose.runs.interrupt import STOP_SIGNALS
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import ExitCode, exit_code_of_error
@@ -218,6 +220,30 @@ def test_a_file_as_folder_of_a_comparison_is_rejected_before_it_is_computed(
 def test_invalid_arguments_end_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The code is the same for errors found by click and by Ensayo."""
     assert exit_code_of(arguments, monkeypatch) == ExitCode.NOT_STARTED
+
+
+def test_clean_of_a_folder_that_is_no_run_ends_with_2_and_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped folder must not clean all runs."""
+    monkeypatch.setattr("compose.runs.clean.remove_leftovers", lambda _: pytest.fail("something was removed"))
+
+    assert exit_code_of(["clean", str(tmp_path)], monkeypatch) == ExitCode.NOT_STARTED
+    assert f"{tmp_path}: no run folder with a readable manifest.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stop_signal", STOP_SIGNALS)
+def test_every_command_can_clean_up_after_a_stop_signal(
+    monkeypatch: pytest.MonkeyPatch, stop_signal: signal.Signals
+) -> None:
+    """SIGTERM ended commands at once, so that temporary folders remained; scripts start programs without SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(stop_signal))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cli.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 DIVERGING_SCENARIO = """\

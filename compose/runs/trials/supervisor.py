@@ -13,7 +13,7 @@ from typing import Any
 
 from compose.engines.base import TrialEventObserver
 from compose.host.host_metrics import HostMetricsRecorder
-from compose.runs.interrupt import defer_stop_signals
+from compose.runs.interrupt import defer_stop_signals, raise_again_if_stopped
 from compose.runs.trials.log_tail import LogTail
 from compose.runs.trials.node_faults import NodeFaultInjector
 from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
@@ -142,9 +142,11 @@ class TrialSupervisor:
 
         Raises:
             TrialFailed: a node ended with an error, or the timeout has passed.
+            KeyboardInterrupt: a stop signal.
         """
         deadline = time.monotonic() + timeout_s * self.plan.dilation
         while True:
+            raise_again_if_stopped()
             exit_codes = (
                 self.nodes.exit_codes()
             )  # before the log, which then shows whether the nodes were allowed to end

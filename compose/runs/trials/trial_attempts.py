@@ -5,6 +5,7 @@ The decision does not use training results or step times: repeating until a resu
 last attempt counts. Earlier attempts stay in the folder `attempts` of the run.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,22 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
-from compose.runs.run_folder import ATTEMPTS_FOLDER, count_disturbed_attempts, explain_write_errors
+from compose.runs.interrupt import raise_again_if_stopped
+from compose.runs.run_folder import (
+    ATTEMPTS_FOLDER,
+    EngineLostError,
+    RunFolderError,
+    count_disturbed_attempts,
+    explain_write_errors,
+    how_to_continue,
+)
 from compose.runs.trials.candidate_probes import CandidateProbes
 from compose.runs.trials.supervisor import failure_reason
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 
+FULL_DISK_BYTES = 1 << 20  # a disk with less free space counts as full: the logs of a trial need more
 FIRST_PAUSE_S = 5.0  # wall seconds before the second attempt; three times as long before every further one
 MAX_PAUSE_S = 60.0
 
@@ -82,9 +92,12 @@ class TrialSequence:
 
         Raises:
             RunFolderError: a file in the run folder can't be written.
+            EngineLostError: the engine does not answer any more.
+            KeyboardInterrupt: a stop signal.
         """
         plan_by_trial = {plan.trial: plan for plan in plans}
         for trial_number, trial in enumerate([*plan_by_trial], start=1):
+            raise_again_if_stopped()
             start_time = time.monotonic()
             self.observer.trial_started(plan_by_trial[trial], trial_number, len(plans))
             plan_by_trial[trial] = self.probes.plan_chosen_strategy(plan_by_trial[trial])
@@ -113,8 +126,9 @@ class TrialSequence:
     def _run_attempt(self, plan: Plan) -> TrialOutcome:
         """Run one attempt at a trial in the trial's folder, and write its outcome.
 
-        The outcome is written even if the attempt is interrupted. Any error fails only this trial: the engine may be
-        able to run the next one, and a sweep of hours must not end early.
+        The outcome is written even if the attempt is interrupted. Any other error than those of
+        `_end_run_if_no_trial_can_succeed` fails only this trial: the engine may be able to run the next one, and a
+        sweep of hours must not end early.
         """
         trial_folder = self.run_folder / "trials" / plan.trial
         with explain_write_errors(self.run_folder):
@@ -129,10 +143,34 @@ class TrialSequence:
             outcome = TrialOutcome(trial=plan.trial, engine=self.engine.name, status="failed", reason=reason)
         finally:
             self._write_outcome(outcome)
+        if outcome.status == "failed":
+            self._end_run_if_no_trial_can_succeed(outcome)
         if outcome.status == "success" and (disturbance := self._find_disturbance(trial_folder)):
             outcome = outcome.model_copy(update={"disturbance": disturbance})
             self._write_outcome(outcome)
         return outcome
+
+    def _end_run_if_no_trial_can_succeed(self, outcome: TrialOutcome) -> None:
+        """End the run if the engine is gone or the disk is full: all further trials would fail, too.
+
+        The failed trial then counts as aborted, so that it runs again when the run is continued.
+
+        Raises:
+            EngineLostError: the engine does not answer any more.
+            RunFolderError: the disk of the run folder is full.
+        """
+        if reason := self.engine.missing_software():
+            self._write_outcome(outcome.model_copy(update={"status": "aborted"}))
+            raise EngineLostError(
+                f"{outcome.trial}: {outcome.reason}; {reason}; start the engine again, then "
+                f"{how_to_continue(self.run_folder)}"
+            )
+        if shutil.disk_usage(self.run_folder).free < FULL_DISK_BYTES:
+            self._write_outcome(outcome.model_copy(update={"status": "aborted"}))
+            raise RunFolderError(
+                f"{outcome.trial}: {outcome.reason}; the disk of {self.run_folder} is full; free disk space, then "
+                f"{how_to_continue(self.run_folder)}"
+            )
 
     def _find_disturbance(self, trial_folder: Path) -> str:
         """Return a possible disturbance, or an empty text if a check fails with an error.

@@ -244,6 +244,24 @@ def test_clean_removes_the_leftovers_of_a_killed_runner(start_runner: StartRunne
     assert len(removed) >= len(leftovers_before)
 
 
+def test_clean_of_one_run_leaves_other_runs_alone(start_runner: StartRunner) -> None:
+    """Another user of the host may be in the middle of a run of hours."""
+    killed, other = start_runner("local", LONG_TRAINING), start_runner("local", LONG_TRAINING)
+    for runner in (killed, other):
+        runner.wait_for(NODES_TRAIN)
+    killed.kill()
+
+    process = subprocess.run(
+        [sys.executable, "-m", "ensayo", "clean", str(killed.folder)], capture_output=True, text=True, check=True
+    )
+
+    assert f"removed secrets {SECRETS_PREFIX}{killed.run}" in process.stdout
+    assert other.run not in process.stdout
+    assert leftovers(killed.run) == []
+    assert other.process.poll() is None
+    assert len(leftovers(other.run)) == 4  # three nodes and the folder of their keys
+
+
 RACKS_SCENARIO = """
 name: wide
 workload:
