@@ -1,0 +1,1 @@
+"""Rows of the endurance benchmark, one file per subject."""

@@ -1,0 +1,112 @@
+"""Endurance benchmark: what is left of a run is found, and growth and leftovers miss their limits."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks.endurance.growth import list_growth_lines
+from benchmarks.endurance.leftovers import Leftovers, RunPlace, open_place
+from benchmarks.endurance.rows.starts import INTERRUPTIONS, Interruption, StartRecord, StartSeries, list_start_lines
+from benchmarks.endurance.runs import find_nodes, make_scenario, start_run, wait_for_end
+from compose.runs.interrupted_run import lock_run_folder
+from services.schema.component import FrozenRecord
+
+
+class SampleOfCounts(FrozenRecord):
+    """Two counts, of which one is named like that of open files."""
+
+    mounts: int
+    descriptors: int
+
+
+def make_record(number: int, interruption: Interruption, **values: object) -> StartRecord:
+    """Return the record of a start after which all was as it must be, apart from `values`."""
+    record = StartRecord(
+        number=number,
+        interruption=interruption,
+        moment_s=1.0,
+        came_too_late=False,
+        exit_code=0,
+        end_s=0.1,
+        after_end=Leftovers(),
+        after_clean=Leftovers(),
+        problem="",
+        run_s=8.0,
+    )
+    return record.model_copy(update=values)
+
+
+def test_a_start_with_the_engine_local_is_interrupted_and_leaves_nothing(tmp_path: Path) -> None:
+    """The benchmark must find the nodes that it kills, and notice that a killed runner leaves its keys."""
+    with open_place(tmp_path, has_containers=False) as place:
+        series = StartSeries(place, "local")
+        records = [series.run_start(number, uninterrupted_s=4.0) for number in range(3, 5)]
+
+    assert [record.interruption for record in records] == ["kill_runner", "kill_node"]
+    assert next(record.exit_code for record in records if not record.came_too_late) == -signal.SIGKILL
+    assert [record.problem for record in records] == ["", ""]
+
+
+def test_leftovers_of_a_run_in_progress_are_found(tmp_path: Path) -> None:
+    """A benchmark that finds nothing would always pass."""
+    scenario = make_scenario("endless", workers=2)
+    scenario["workload"]["epochs"] = 2000
+    with open_place(tmp_path, has_containers=False) as place:
+        process = start_run(place, "local", scenario)
+        while len(find_nodes(place)) < 3:
+            assert process.poll() is None, place.output.read_text()
+        leftovers = place.find_leftovers()
+        process.terminate()
+        wait_for_end(process)
+
+        assert len(leftovers.processes) >= 4
+        assert len(leftovers.temporary_files) == len(leftovers.locked_runs) == 1
+        assert place.find_leftovers().is_nothing
+
+
+def test_a_locked_run_folder_is_left(tmp_path: Path) -> None:
+    """A lock that outlives its process would keep a run from being continued."""
+    place = RunPlace(tmp_path, engine=None)
+    folder = place.runs_folder / "smoke" / "20261127T000000Z-0000"
+    folder.mkdir(parents=True)
+    place.temporary_folder.mkdir()
+
+    with lock_run_folder(folder):
+        assert place.find_leftovers().locked_runs == (folder.name,)
+    assert place.find_leftovers().is_nothing
+
+
+def test_growth_is_limited_by_the_medians_of_both_ends() -> None:
+    """One sample that is taken while a connection is open must not decide."""
+    steady = [SampleOfCounts(mounts=1, descriptors=20 + 30 * (number == 39)) for number in range(40)]
+    growing = [SampleOfCounts(mounts=1 + number // 20, descriptors=20 + number) for number in range(40)]
+
+    assert [line.is_met for line in list_growth_lines(steady)] == [True, True]
+    assert [line.is_met for line in list_growth_lines(growing)] == [False, False]
+    assert [line.result for line in list_growth_lines(growing)] == ["1 → 2", "24.5 → 54.5"]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"interruption": "ctrl_c", "after_end": Leftovers(networks=("data",))},
+        {"interruption": "kill_runner", "after_end": Leftovers(running_containers=("worker",), containers=("worker",))},
+        {"interruption": "kill_runner", "after_clean": Leftovers(temporary_files=("keys",))},
+        {"interruption": "none", "problem": "exit code 1, expected 0 or 3"},
+    ],
+)
+def test_one_start_with_a_problem_misses_a_limit(problem: dict[str, object]) -> None:
+    records = [make_record(number, INTERRUPTIONS[number % len(INTERRUPTIONS)]) for number in range(10)]
+    assert all(line.is_met for line in list_start_lines(records))
+
+    lines = list(list_start_lines([*records, make_record(10, **{"interruption": "none", **problem})]))  # type: ignore[arg-type]
+
+    assert [line.result.split(":")[0] for line in lines if not line.is_met] == ["1"]
+
+
+def test_a_killed_runner_may_leave_what_clean_removes() -> None:
+    """Only its nodes must end by themselves."""
+    killed = make_record(0, "kill_runner", after_end=Leftovers(containers=("worker",), temporary_files=("keys",)))
+
+    assert all(line.is_met for line in list_start_lines([killed]))
