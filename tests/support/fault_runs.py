@@ -15,7 +15,12 @@ Document = dict[str, Any]
 
 
 def run_faults(
-    folder: Path, engine_name: str, events: list[Document], strategies: dict[str, Document], **keys: Any
+    folder: Path,
+    engine_name: str,
+    events: list[Document],
+    strategies: dict[str, Document],
+    observer: RunObserverStub | None = None,
+    **keys: Any,
 ) -> FinishedRun:
     """Run a small scenario with these events: two workers, steps of 50 ms, 40 steps."""
     document = {
@@ -37,4 +42,4 @@ def run_faults(
     path.write_text(yaml.safe_dump(document))
     source = ScenarioFile(load_scenario(path, {}), path.read_text(), "")
     choice = EngineChoice(create_engine(engine_name), "asked for")
-    return run_scenario(source, choice, folder / "runs", RunObserverStub())
+    return run_scenario(source, choice, folder / "runs", observer or RunObserverStub())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from compose.engines.containers.link_enforcement import LinkShaper
+from compose.runs.trials.log_moments import LogMoments
 from compose.shaping.link_state import LinkState, data_network_nodes, link_state_of
 from services.cluster.events import AnyDeclaredEvent, PlannedEvent
 from services.plan import Plan
@@ -79,7 +80,7 @@ class LinkEventScheduler:
         self._states_after: dict[str, dict[int, LinkState]] = {}  # node -> change -> state of the link after the change
         self._due: list[tuple[float, int, PlannedEvent, str]] = []  # heap of changes that are not yet sent to helpers
         self._change_numbers = count()
-        self._clock_offset_s = time.time() - time.monotonic()  # from the monotonic clock to the clock of log lines
+        self._log_moments = LogMoments(plan.dilation)
         self._training_start_s: float | None = None  # moment of the monotonic clock at which training began
         self._changed = threading.Condition()
         self._is_closed = False
@@ -93,7 +94,7 @@ class LinkEventScheduler:
         """
         if not self._events:
             return
-        logged_at_s = (log_event["time_ms"] / 1e3 - self._clock_offset_s) * self._plan.dilation
+        logged_at_s = self._log_moments.to_monotonic_s(log_event)
         if log_event["key"] == "run_start" and self._training_start_s is None:
             self._training_start_s = logged_at_s
             for link_event in self._events.values():

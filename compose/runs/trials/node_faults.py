@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compose.runs.trials.log_moments import LogMoments
 from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed
 from services.cluster.events import PlannedEvent
 from services.cluster.node_faults import NodeAction
@@ -56,21 +57,23 @@ class NodeFaultInjector:
 
     def __post_init__(self) -> None:
         self._faults = {event.number: event for event in self.plan.events if event.is_node_fault}
-        self._clock_offset_s = time.time() - time.monotonic()  # from the monotonic clock to the clock of log lines
+        self._log_moments = LogMoments(self.plan.dilation)
 
     def handle_log_event(self, log_event: Mapping[str, Any]) -> None:
         """Handle an event of the coordinator's log: the start of training, or the step at which a fault begins."""
         if not self._faults:
             return
         if log_event["key"] == "run_start" and self._training_start_s is None:
-            self._training_start_s = self._to_monotonic_s(log_event)
+            self._training_start_s = self._log_moments.to_monotonic_s(log_event)
             self._steps_awaited = {number for number, event in self._faults.items() if event.step is not None}
             for event in self._faults.values():
                 if event.time_s is not None:
                     self._schedule(self._training_start_s + event.time_s * self.plan.dilation, event, BEGIN)
         elif log_event["key"] == "event_due" and log_event["value"]["number"] in self._faults:
             self._steps_awaited.discard(log_event["value"]["number"])
-            self._schedule(self._to_monotonic_s(log_event), self._faults[log_event["value"]["number"]], BEGIN)
+            self._schedule(
+                self._log_moments.to_monotonic_s(log_event), self._faults[log_event["value"]["number"]], BEGIN
+            )
 
     def seconds_until_next_look(self, longest_s: float) -> float:
         """Return the wall seconds, at most `longest_s`, after which the log or the faults must be looked at again."""
@@ -160,10 +163,6 @@ class NodeFaultInjector:
 
     def _schedule(self, due_s: float, event: PlannedEvent, boundary: str, node_names: tuple[str, ...] = ()) -> None:
         heapq.heappush(self._due, _FaultBoundary(due_s, next(self._numbers), event, boundary, node_names))
-
-    def _to_monotonic_s(self, log_event: Mapping[str, Any]) -> float:
-        """Return the moment of a log line on the monotonic clock, whose times are not dilated."""
-        return float(log_event["time_ms"] / 1e3 - self._clock_offset_s) * self.plan.dilation
 
     def _to_training_s(self, monotonic_s: float) -> float:
         """Convert a moment of the monotonic clock to virtual seconds since the start of training."""
