@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.endurance.catalogue import ROWS
 from benchmarks.endurance.results_page import RESULTS_PAGE, format_page, format_row
-from benchmarks.endurance.row import RowContext, RowOutcome
-from benchmarks.fidelity.provenance import current_origin
+from benchmarks.endurance.row import ResultLine, RowContext, RowOutcome
+from benchmarks.fidelity.provenance import MeasurementOrigin, current_origin
 from compose.engines.local import LocalEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 
@@ -40,11 +40,11 @@ def main() -> int:
     with raise_on_first_stop_signal(), tempfile.TemporaryDirectory(prefix="endurance-") as scratch_folder:
         state_folder = arguments.state / origin.commit if origin.is_one_commit else Path(scratch_folder) / "state"
         state_folder.mkdir(parents=True, exist_ok=True)
-        outcomes = [_measure_row(name, RowContext(Path(scratch_folder) / name, state_folder)) for name in names]
+        outcomes = [_measure_row(name, origin, RowContext(Path(scratch_folder) / name, state_folder)) for name in names]
     sys.stdout.write("\n".join(line for outcome in outcomes for line in format_row(outcome)) + "\n")
     if arguments.write:
         saved = [outcome for name in ROWS if (outcome := read_outcome(state_folder / f"{name}.json"))]
-        RESULTS_PAGE.write_text(format_page(saved, origin, arguments.write), encoding="utf-8")
+        RESULTS_PAGE.write_text(format_page(saved, origin.host, arguments.write), encoding="utf-8")
     return int(not all(outcome.is_met for outcome in outcomes))
 
 
@@ -53,18 +53,27 @@ def _report_usage_error(message: str) -> int:
     return EXIT_USAGE
 
 
-def _measure_row(name: str, context: RowContext) -> RowOutcome:
+def _measure_row(name: str, origin: MeasurementOrigin, context: RowContext) -> RowOutcome:
     """Return the saved outcome of a row, or measure the row and save its outcome; a row that fails has its error."""
     path = context.state_folder / f"{name}.json"
     if saved := read_outcome(path):
         return saved
     started_s = time.monotonic()
     context.folder.mkdir()
+    lines: tuple[ResultLine, ...] = ()
+    error_text = ""
     try:
-        outcome = RowOutcome(row=name, lines=tuple(ROWS[name].measure(context)))
+        lines = tuple(ROWS[name].measure(context))
     except Exception as error:  # noqa: BLE001 - a failed row must not stop the others; the page shows the error
-        outcome = RowOutcome(row=name, failed=f"{type(error).__name__}: {' '.join(str(error).split())}")
-    outcome = outcome.model_copy(update={"wall_s": round(time.monotonic() - started_s)})
+        error_text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    outcome = RowOutcome(
+        row=name,
+        commit=origin.commit,
+        date=origin.date,
+        lines=lines,
+        failed=error_text,
+        wall_s=round(time.monotonic() - started_s),
+    )
     path.write_text(outcome.model_dump_json(indent=1))
     sys.stderr.write(f"{name}: {outcome.wall_s} s\n")
     return outcome

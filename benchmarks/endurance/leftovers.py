@@ -12,10 +12,11 @@ from pathlib import Path
 import docker
 
 from benchmarks.endurance.private_engine import PrivateEngine, run_private_engine
+from benchmarks.endurance.row import ResultLine
 from services.schema.component import FrozenRecord
 
 BENCHMARK_VARIABLE = "ENSAYO_ENDURANCE"  # environment variable of all processes that the benchmark starts
-POLL_INTERVAL_S = 0.1
+POLL_INTERVAL_S, REMOVAL_S = 0.1, 5.0
 DEFAULT_NETWORKS = ("bridge", "host", "none")
 
 
@@ -80,6 +81,12 @@ class RunPlace:
         """File with the output of the last run."""
         return self.folder / "output.txt"
 
+    def require_engine(self) -> PrivateEngine:
+        """Return the Docker engine of the runs, which have containers."""
+        if self.engine is None:
+            raise RuntimeError("the runs of this row have no containers")
+        return self.engine
+
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables of the processes of the runs."""
@@ -107,6 +114,12 @@ class RunPlace:
         while not (leftovers := self.find_leftovers()).runs_nothing and time.monotonic() < started_s + timeout_s:
             time.sleep(POLL_INTERVAL_S)
         return leftovers, time.monotonic() - started_s
+
+
+def list_leftover_lines(place: RunPlace) -> Iterator[ResultLine]:
+    """Yield what is left of runs that have ended by themselves, of which nothing may be left."""
+    leftovers, _ = place.wait_until_nothing_is_left(REMOVAL_S)
+    yield ResultLine(what="left afterwards", result=str(leftovers), limit="nothing", is_met=leftovers.is_nothing)
 
 
 @contextmanager

@@ -5,20 +5,18 @@ from pathlib import Path
 
 from benchmarks.endurance.catalogue import ROWS
 from benchmarks.endurance.row import RowOutcome
-from benchmarks.fidelity.provenance import MeasurementOrigin
 from benchmarks.markdown import markdown_table
+from compose.calibration.capacity import HostFingerprint
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "endurance.md"
 INTRODUCTION = """Rows with containers use a Docker engine of their own, which has nothing else. "Left" are processes,
 temporary files, locked run folders, containers, networks and volumes."""
 
 
-def format_page(outcomes: Iterable[RowOutcome], origin: MeasurementOrigin, machine: str) -> str:
+def format_page(outcomes: Iterable[RowOutcome], host: HostFingerprint, machine: str) -> str:
     """Return the page with the given rows."""
-    host = origin.host
     place = f"Machine: {machine} ({host.cpu}, {host.cores} cores, Linux {host.kernel})."
-    commit = f"Commit {origin.commit}, {origin.date}."
-    lines = ["# What `make bench-endurance` printed", "", f"{place} {commit}", "", INTRODUCTION, ""]
+    lines = ["# What `make bench-endurance` printed", "", place, "", INTRODUCTION, ""]
     for outcome in outcomes:
         lines += format_row(outcome)
     return "\n".join(lines)
@@ -35,7 +33,7 @@ def format_row(outcome: RowOutcome) -> Iterator[str]:
         cells = ((line.what, line.result, line.limit, _format_met(line.limit, line.is_met)) for line in outcome.lines)
         yield from markdown_table(header, cells)
     yield ""
-    yield f"Measured in {outcome.wall_s} s."
+    yield f"Measured in {outcome.wall_s} s. Commit {outcome.commit}, {outcome.date}."
     yield ""
 
 

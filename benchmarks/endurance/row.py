@@ -20,6 +20,8 @@ class RowOutcome(FrozenRecord):
     """Results of a row, or the reason why it failed."""
 
     row: str
+    commit: str  # abbreviated, of the checkout that was measured
+    date: str  # UTC
     lines: tuple[ResultLine, ...] = ()
     failed: str = ""  # error message; empty if the row was measured
     wall_s: int = 0

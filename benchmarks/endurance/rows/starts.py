@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from benchmarks.endurance.growth import list_growth_lines
-from benchmarks.endurance.leftovers import EngineTotals, Leftovers, RunPlace, count_engine_totals, open_place
+from benchmarks.endurance.leftovers import REMOVAL_S, EngineTotals, Leftovers, RunPlace, count_engine_totals, open_place
 from benchmarks.endurance.row import ResultLine, RowContext
 from benchmarks.endurance.runs import find_nodes, find_run_folders, make_scenario, start_ensayo, start_run, wait_for_end
 from ensayo.exit_codes import ExitCode
@@ -32,7 +32,6 @@ INTERRUPTION_TEXTS: Mapping[Interruption, str] = {
     "kill_runner": "`kill -9` of `ensayo run`",
     "kill_node": "`kill -9` of a random node",
 }
-REMOVAL_S = 5.0  # in which nothing is left of a run that has ended by itself
 END_OF_NODES_S = 30.0  # in which the nodes of a killed runner end
 NODE_POLL_INTERVAL_S = 0.05
 SCENARIO = make_scenario("starts", workers=3)  # and a coordinator
@@ -182,6 +181,8 @@ def read_start_records(path: Path) -> list[StartRecord]:
 
 def list_start_lines(records: Sequence[StartRecord]) -> Iterator[ResultLine]:
     """Yield the results of starts: unexpected ends, what was left, and the growth of the engine."""
+    is_complete = len(records) == START_COUNT
+    yield ResultLine(what="starts", result=f"{len(records)}", limit=f"{START_COUNT}", is_met=is_complete)
     for interruption in INTERRUPTIONS:
         count = sum(record.interruption == interruption for record in records)
         late = sum(record.interruption == interruption and record.came_too_late for record in records)
