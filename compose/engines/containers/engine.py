@@ -20,6 +20,7 @@ from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
 from compose.engines.containers.node_image.build import IMAGE_TAGS, build_command_image, build_node_image
 from compose.engines.containers.node_image.packages import check_host_pythons
+from compose.engines.containers.subnet_reservations import SubnetReservations
 from compose.host.host_facts import container_user
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
@@ -76,6 +77,7 @@ class DockerEngine(TrialEngine):
         # device, or id of an image of the user -> tag; after the build, the tag with the hash of the image's sources
         self.images: dict[str, str] = {**IMAGE_TAGS}
         self._report_preparation: Callable[[str], None] = lambda _: None
+        self._reservations = SubnetReservations()
 
     def missing_software(self) -> str | None:
         """Return the reason why this host can't run containers.
@@ -128,16 +130,26 @@ class DockerEngine(TrialEngine):
             }
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - a subnet is larger than any run
-        """Return two /24 subnets that no Docker network of this host uses.
+        """Return two /24 subnets that no Docker network and no other run of this host uses.
 
-        The search starts at an address derived from the run's name, so that parallel runs rarely meet.
+        The search starts at an address derived from the run's name. The subnets are reserved until `close`.
+
+        Raises:
+            HostError: there are no two free subnets among those that were searched.
         """
         with closing(docker.from_env()) as client:
             used_subnets = {subnet for network in client.networks.list() for subnet in _network_subnets(network.attrs)}
         start = int(sha256(run_name.encode()).hexdigest(), 16)
         prefixes = (f"10.{64 + (start + n) // 256 % 64}.{(start + n) % 256}" for n in range(256))
-        free_prefixes = [prefix for prefix in prefixes if f"{prefix}.0/24" not in used_subnets][:2]
-        return RunSubnets(data=free_prefixes[0], control=free_prefixes[1])
+        free_prefixes = (prefix for prefix in prefixes if f"{prefix}.0/24" not in used_subnets)
+        match self._reservations.reserve_first(free_prefixes, 2):
+            case data, control:
+                return RunSubnets(data=data, control=control)
+        raise HostError("a run needs two free subnets of 10.64.0.0/10; remove Docker networks, or end other runs")
+
+    def close(self) -> None:
+        """Release the subnets of the run."""
+        self._reservations.release_all()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run one trial in containers; see `TrialEngine.run_trial`."""
