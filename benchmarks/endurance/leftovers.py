@@ -3,9 +3,10 @@
 import fcntl
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,13 +125,19 @@ def list_leftover_lines(place: RunPlace) -> Iterator[ResultLine]:
 
 @contextmanager
 def open_place(folder: Path, *, has_containers: bool) -> Iterator[RunPlace]:
-    """Create the folders of a place, and run a Docker engine there if its runs have containers."""
+    """Create the folders of a place, and run a Docker engine there if its runs have containers.
+
+    At the end of the `with` block, runs in progress are killed, whose nodes then end by themselves.
+    """
     with ExitStack() as stack:
         engine = stack.enter_context(run_private_engine(folder / "engine")) if has_containers else None
         place = RunPlace(folder, engine)
         place.runs_folder.mkdir(parents=True)
         place.temporary_folder.mkdir()
-        yield place
+        try:
+            yield place
+        finally:
+            _end_processes(place.runs_folder)
 
 
 def find_processes(runs_folder: Path) -> Iterator[tuple[int, list[str]]]:
@@ -143,6 +150,12 @@ def find_processes(runs_folder: Path) -> Iterator[tuple[int, list[str]]]:
                 yield int(folder.name), command_line.rstrip("\0").split("\0")
         except OSError:  # the process has ended
             continue
+
+
+def _end_processes(runs_folder: Path) -> None:
+    for pid, _ in find_processes(runs_folder):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _is_locked(run_folder: Path) -> bool:

@@ -111,7 +111,15 @@ def run_private_engine(folder: Path) -> Iterator[PrivateEngine]:
         if earlier is not None:
             os.environ[HOST_VARIABLE] = earlier
         engine.stop()
+        _unmount_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unmount_all(folder: Path) -> None:
+    """Unmount the file systems below a folder; a killed engine leaves some."""
+    mount_points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount_point in reversed([path for path in mount_points if path.startswith(f"{folder}/")]):
+        subprocess.run(["umount", mount_point], check=True, capture_output=True)  # noqa: S603, S607
 
 
 def _save_node_image(path: Path) -> None:

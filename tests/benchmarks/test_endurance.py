@@ -1,6 +1,7 @@
 """Endurance benchmark: what is left of a run is found, and growth and leftovers miss their limits."""
 
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,22 @@ def test_leftovers_of_a_run_in_progress_are_found(tmp_path: Path) -> None:
         assert len(leftovers.processes) >= 4
         assert len(leftovers.temporary_files) == len(leftovers.locked_runs) == 1
         assert place.find_leftovers().is_nothing
+
+
+def test_an_interrupted_benchmark_leaves_no_run(tmp_path: Path) -> None:
+    """Its runs have process groups of their own, so that Ctrl-C does not reach them."""
+    scenario = make_scenario("endless", workers=2)
+    scenario["workload"]["epochs"] = 2000
+
+    with suppress(KeyboardInterrupt), open_place(tmp_path, has_containers=False) as place:
+        process = start_run(place, "local", scenario)
+        while len(find_nodes(place)) < 3:
+            assert process.poll() is None, place.output.read_text()
+        raise KeyboardInterrupt
+
+    assert wait_for_end(process) == -signal.SIGKILL
+    leftovers, _ = place.wait_until_nothing_runs(5.0)
+    assert leftovers.runs_nothing
 
 
 def test_a_locked_run_folder_is_left(tmp_path: Path) -> None:
