@@ -1,5 +1,6 @@
 """Endurance benchmark: what is left of a run is found, and growth and leftovers miss their limits."""
 
+import os
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +9,9 @@ import pytest
 
 from benchmarks.endurance.growth import list_growth_lines
 from benchmarks.endurance.leftovers import Leftovers, RunPlace, open_place
+from benchmarks.endurance.results_page import format_row
+from benchmarks.endurance.row import ResultLine, RowContext, RowOutcome
+from benchmarks.endurance.rows.outages import measure_full_disk
 from benchmarks.endurance.rows.starts import INTERRUPTIONS, Interruption, StartRecord, StartSeries, list_start_lines
 from benchmarks.endurance.runs import find_nodes, make_scenario, start_run, wait_for_end
 from compose.runs.interrupted_run import lock_run_folder
@@ -127,3 +131,33 @@ def test_a_killed_runner_may_leave_what_clean_removes() -> None:
     killed = make_record(0, "kill_runner", after_end=Leftovers(containers=("worker",), temporary_files=("keys",)))
 
     assert [line.what for line in list_start_lines([killed]) if not line.is_met] == ["starts"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
+def test_a_run_on_a_disk_that_becomes_full_keeps_its_finished_trial_and_is_continued(tmp_path: Path) -> None:
+    """The nodes, the runner and the kernel are those of a user; only the disk is small."""
+    context = RowContext(tmp_path / "disk", tmp_path)
+    context.folder.mkdir()
+
+    lines = list(measure_full_disk(context))
+
+    assert [(line.what, line.result) for line in lines if not line.is_met] == []
+    assert len(lines) == 7
+
+
+def test_a_row_that_failed_is_on_the_page_with_its_reason() -> None:
+    """A missing row would look like one that was not measured."""
+    failed = RowOutcome(row="engine", commit="abc1234", date="2026-11-27", failed="TimeoutError: no answer", wall_s=3)
+    late = ResultLine(what="left afterwards", result="networks: data", limit="nothing", is_met=False)
+    shown = ResultLine(what="exit code", result="0")
+    measured = failed.model_copy(update={"row": "disk", "failed": "", "lines": (late, shown)})
+
+    text = "\n".join(line for outcome in (failed, measured) for line in format_row(outcome))
+
+    assert "failed: TimeoutError: no answer" in text
+    assert "| left afterwards | networks: data | nothing | **no** |" in text
+    assert "| exit code | 0 | – | – |" in text
+    assert text.count("Commit abc1234") == 2
+    assert not failed.is_met
+    assert not measured.is_met
