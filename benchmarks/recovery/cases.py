@@ -8,21 +8,23 @@ from benchmarks.recovery.kill_schedule import ScheduledKill, kill_events
 SMALL_CLUSTER, LARGE_CLUSTER = 4, 8  # workers
 TRIALS_PER_POLICY = 5
 SEEDS = 8  # of the undisturbed trials
-KILLS, COST_KILLS = 100, 10  # of the long trial, and of the trial that measures what a kill costs
+KILLS, COST_KILLS = 100, 8  # of the long trial, and of the trial that measures what a kill costs
 SCHEDULE_SEED = 20261127
-MEAN_GAP_S, ABSENCE_S = 62.0, 12.0  # of one worker, virtual seconds
-COST_KILL_GAP_S, FIRST_COST_KILL_S = 15.0, 10.0  # virtual seconds; kills that do not overlap
-SECONDS_AFTER_LAST_KILL = 30.0  # of the long trial, virtual
+MEAN_GAP_S, ABSENCE_S = 32.0, 10.0  # of one worker, virtual seconds
+COST_KILL_GAP_S, FIRST_COST_KILL_S = 9.0, 6.0  # virtual seconds; kills that do not overlap
+HEARTBEAT_TIMEOUT, RESTART_DELAY = "1500ms", "2s"  # of the trials with many kills
+SECONDS_AFTER_LAST_KILL = 15.0  # of the long trial, virtual
 
 MAX_RECOVERY_S, MAX_RETURN_S = 3.0, 5.0  # virtual seconds from a kill
 MAX_GOODPUT_ERROR = 0.05  # relative, of the closed form
 MAX_LOSS_DEVIATIONS = 2.0  # standard deviations of the undisturbed trials' final losses, around their mean
 
 SAMPLES_PER_STEP = {SMALL_CLUSTER: 160, LARGE_CLUSTER: 320}
-WORKER_SPEED = {SMALL_CLUSTER: "200/s", LARGE_CLUSTER: "40/s"}  # steps of 200 ms and of 1 s
+WORKER_SPEED = {SMALL_CLUSTER: "200/s", LARGE_CLUSTER: "80/s"}  # steps of 200 ms and of 500 ms
+LARGE_CLUSTER_STEP_S = 0.5  # of compute
 TARGET_ACCURACY = 0.9
-SMALL_CLUSTER_EPOCHS = 10
-KILL_STEP = 30
+SMALL_CLUSTER_EPOCHS = 7
+KILL_STEP = 15
 TRAINING_SAMPLES = 1438  # of digits, without the samples that are held out
 
 
@@ -46,9 +48,10 @@ def cost_scenario(epochs: int) -> dict[str, Any]:
 def many_kills_scenario(kills: Sequence[ScheduledKill], epochs: int) -> dict[str, Any]:
     """Return the scenario of eight workers that are killed again and again, and join again.
 
-    A killed worker is started again 3 s later, when its loss is known.
+    A killed worker is started again when its loss is known: after `RESTART_DELAY`, which is longer than the detection.
     """
-    keys = {"recovery": {"on_failure": "rejoin", "restart_delay": "3s"}, "events": kill_events(kills)}
+    recovery = {"on_failure": "rejoin", "heartbeat_timeout": HEARTBEAT_TIMEOUT, "restart_delay": RESTART_DELAY}
+    keys = {"recovery": recovery, "events": kill_events(kills)}
     return _training("recovery-many-kills", LARGE_CLUSTER, epochs) | keys
 
 

@@ -12,6 +12,7 @@ from benchmarks.recovery.cases import (
     COST_KILLS,
     FIRST_COST_KILL_S,
     LARGE_CLUSTER,
+    LARGE_CLUSTER_STEP_S,
     MAX_LOSS_DEVIATIONS,
     MEAN_GAP_S,
     SAMPLES_PER_STEP,
@@ -30,7 +31,7 @@ from benchmarks.recovery.node_resources import ResourceGrowth, find_longest_live
 from benchmarks.recovery.trials import MeasuredTrial, run_trials
 from compose.engines.simulated import SimulatedEngine
 
-STEPS_PER_EPOCH = TRAINING_SAMPLES / SAMPLES_PER_STEP[LARGE_CLUSTER]
+EPOCH_S = TRAINING_SAMPLES / SAMPLES_PER_STEP[LARGE_CLUSTER] * LARGE_CLUSTER_STEP_S  # without kills
 ReportProgress = Callable[[str], None]
 
 
@@ -106,7 +107,7 @@ def measure_many_kills(engine: str, kills: int, runs_folder: Path, report: Repor
     """Measure the costs of a kill, then run the training with many kills, and undisturbed ones in virtual time."""
     report("eight workers: what a kill costs")
     cost_s = FIRST_COST_KILL_S + COST_KILLS * COST_KILL_GAP_S
-    (cost_trial,) = run_trials(cost_scenario(round(cost_s / STEPS_PER_EPOCH)), engine, runs_folder)
+    (cost_trial,) = run_trials(cost_scenario(round(cost_s / EPOCH_S)), engine, runs_folder)
     step_s = cost_trial.result.typical_step_seconds
     if step_s is None:
         raise ValueError(f"no step was measured: {cost_trial.result.status_reason}")

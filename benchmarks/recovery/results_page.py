@@ -5,7 +5,15 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from benchmarks.markdown import markdown_table
-from benchmarks.recovery.cases import ABSENCE_S, KILL_STEP, MEAN_GAP_S, SCHEDULE_SEED, SEEDS
+from benchmarks.recovery.cases import (
+    ABSENCE_S,
+    HEARTBEAT_TIMEOUT,
+    KILL_STEP,
+    MEAN_GAP_S,
+    RESTART_DELAY,
+    SCHEDULE_SEED,
+    SEEDS,
+)
 from benchmarks.recovery.gates import Gate, describe_seconds, list_gates
 from benchmarks.recovery.measurements import LongTrial, RecoveryMeasurements
 from benchmarks.recovery.trials import MeasuredTrial
@@ -159,7 +167,8 @@ the signal, and includes the delay of the engine.
 - **One kill.** Four workers, steps of 200 ms, worker-2 is killed at step {KILL_STEP}, with the default \
 `heartbeat_timeout` (2 s) and `restart_delay` (1 s). Under `rejoin`, the restarted worker may join before its loss is \
 known; the loss then has no time.
-- **Many kills.** Eight workers, steps of 1 s, `rejoin` with a `restart_delay` of 3 s. Each worker is killed after \
+- **Many kills.** Eight workers, steps of 500 ms, `rejoin` with a `heartbeat_timeout` of {HEARTBEAT_TIMEOUT} and a \
+`restart_delay` of {RESTART_DELAY}. Each worker is killed after \
 exponential gaps with a mean of {MEAN_GAP_S:g} s, and not in the {ABSENCE_S:g} s after its last kill, so that each \
 kill ends a process. The schedule has the seed {SCHEDULE_SEED}. The number of epochs follows from the expected \
 goodput, so that training goes on a little after the last kill.

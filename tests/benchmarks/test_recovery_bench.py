@@ -42,9 +42,9 @@ def long_trial(tmp_path_factory: pytest.TempPathFactory) -> LongTrial:
     folder = tmp_path_factory.mktemp("runs")
     times_s = [8.0, 20.0, 21.5, 40.0]
     kills = [ScheduledKill(time_s, f"worker-{rank}") for rank, time_s in enumerate(times_s)]
-    (trial,) = run_trials(many_kills_scenario(kills, epochs=10), "simulated", folder)
-    undisturbed = run_trials(undisturbed_scenario(10) | {"repeats": 2}, "simulated", folder)
-    return LongTrial(trial, 4, replace(COSTS, absence_s=3.0), trial, tuple(undisturbed), {})
+    (trial,) = run_trials(many_kills_scenario(kills, epochs=20), "simulated", folder)
+    undisturbed = run_trials(undisturbed_scenario(20) | {"repeats": 2}, "simulated", folder)
+    return LongTrial(trial, 4, replace(COSTS, absence_s=2.5), trial, tuple(undisturbed), {})
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +132,12 @@ def test_phases_of_overlapping_kills_belong_to_their_own_workers(long_trial: Lon
 
     assert [outcome.node for outcome in long_trial.trial.outcomes] == list(worker_names(4))
     for outcome in (first, fourth):
-        assert 1.5 <= (outcome.detection_s or 0.0) <= 2.5
+        assert 1.125 <= (outcome.detection_s or 0.0) <= 1.875
         assert outcome.recovery_s == pytest.approx(outcome.detection_s)
-        assert outcome.absence_s == pytest.approx(3.0)
-        assert outcome.return_s == pytest.approx(3.0, abs=0.05)
+        assert outcome.absence_s == pytest.approx(2.0)
+        assert outcome.return_s == pytest.approx(2.0, abs=0.05)
     assert second.full_step_s == third.full_step_s  # all eight train when both are back
-    assert third.joined_s == pytest.approx(24.5)
+    assert third.joined_s == pytest.approx(23.5)
 
 
 def test_many_kills_change_neither_budget_nor_model(long_trial: LongTrial) -> None:
