@@ -11,7 +11,7 @@ SEEDS = 8  # of the undisturbed trials
 KILLS, COST_KILLS = 100, 8  # of the long trial, and of the trial that measures what a kill costs
 SCHEDULE_SEED = 20261127
 MEAN_GAP_S, ABSENCE_S = 32.0, 10.0  # of one worker, virtual seconds
-COST_KILL_GAP_S, FIRST_COST_KILL_S = 9.0, 6.0  # virtual seconds; kills that do not overlap
+COST_KILL_GAP_S, FIRST_COST_KILL_S = 9.1, 6.0  # virtual seconds; no multiple of the time between two heartbeats
 HEARTBEAT_TIMEOUT, RESTART_DELAY = "1500ms", "2s"  # of the trials with many kills
 SECONDS_AFTER_LAST_KILL = 15.0  # of the long trial, virtual
 
