@@ -34,7 +34,8 @@ def list_gates(measured: RecoveryMeasurements) -> Iterator[Gate]:
     yield _time_gate("`continue`: kill to last worker that continues", continued, _recovery_s, MAX_RECOVERY_S)
     yield from _training_gates("`rejoin`, 4 → 3 → 4 workers", rejoined)
     yield _time_gate("`rejoin`: kill to first step of all four workers", rejoined, _return_s, MAX_RETURN_S)
-    yield from _list_long_gates(measured.long)
+    if measured.long is not None:
+        yield from _list_long_gates(measured.long)
 
 
 def _training_gates(name: str, trials: Sequence[MeasuredTrial]) -> Iterator[Gate]:

@@ -82,7 +82,7 @@ class RecoveryMeasurements:
 
     continued: tuple[MeasuredTrial, ...]  # four workers, one of which is killed, with `continue`
     rejoined: tuple[MeasuredTrial, ...]  # the same with `rejoin`
-    long: LongTrial
+    long: LongTrial | None  # None: without kills in a long training
 
 
 def measure_recovery(engine: str, kills: int, runs_folder: Path, report: ReportProgress) -> RecoveryMeasurements:
@@ -90,7 +90,7 @@ def measure_recovery(engine: str, kills: int, runs_folder: Path, report: ReportP
 
     Args:
         engine: that runs the trials with kills.
-        kills: of the long trial.
+        kills: of the long trial; 0: only the trials with one kill.
         runs_folder: receives the run folders.
         report: receives a line before each run.
     """
@@ -98,9 +98,8 @@ def measure_recovery(engine: str, kills: int, runs_folder: Path, report: ReportP
     continued = run_trials(policy_scenario("continue"), engine, runs_folder)
     report("rejoin: one of four workers is killed and joins again")
     rejoined = run_trials(policy_scenario("rejoin"), engine, runs_folder)
-    return RecoveryMeasurements(
-        tuple(continued), tuple(rejoined), measure_many_kills(engine, kills, runs_folder, report)
-    )
+    long = measure_many_kills(engine, kills, runs_folder, report) if kills else None
+    return RecoveryMeasurements(tuple(continued), tuple(rejoined), long)
 
 
 def measure_many_kills(engine: str, kills: int, runs_folder: Path, report: ReportProgress) -> LongTrial:

@@ -32,9 +32,8 @@ def _mark(gate: Gate) -> str:
     return gate.limit if gate.is_met else f"{gate.limit} (**not met**)"
 
 
-def format_page(measured: RecoveryMeasurements, engine: str, origin: str) -> str:
+def format_page(measured: RecoveryMeasurements, long: LongTrial, engine: str, origin: str) -> str:
     """Return the results page; `origin` has the machine and the commit."""
-    long = measured.long
     introduction = (
         f"`make bench-recovery` on {origin}. Engine `{engine}`. Seconds are those of the trials; no trial is dilated. "
         "A range is from the smallest to the largest value."
@@ -45,7 +44,7 @@ def format_page(measured: RecoveryMeasurements, engine: str, origin: str) -> str
         f"## One of four workers is killed\n\n{_format_phases(measured)}",
         f"## {long.declared_kills} kills in one training of eight workers\n\n{_format_long_trial(long)}",
         f"## Memory and file descriptors\n\n{_format_growth(long)}",
-        f"## Verdicts\n\n{_format_verdicts(measured)}",
+        f"## Verdicts\n\n{_format_verdicts(measured, long)}",
         f"## Method\n\n{_rules(long)}",
     ]
     return "\n\n".join(sections) + "\n"
@@ -144,13 +143,13 @@ def _format_growth(long: LongTrial) -> str:
     )
 
 
-def _format_verdicts(measured: RecoveryMeasurements) -> str:
+def _format_verdicts(measured: RecoveryMeasurements, long: LongTrial) -> str:
     """Return the verdict of each trial with kills, as the report of a run gives it, with its reasons."""
     groups = {
         "`continue`": measured.continued,
         "`rejoin`": measured.rejoined,
-        "costs of a kill": (measured.long.cost_trial,),
-        f"{measured.long.declared_kills} kills": (measured.long.trial,),
+        "costs of a kill": (long.cost_trial,),
+        f"{long.declared_kills} kills": (long.trial,),
     }
     rows = (
         (name, trial.result.verdict, "; ".join(trial.result.reasons))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis.laws.checkpoint_interval import FailureCosts
@@ -51,11 +52,11 @@ def long_trial(tmp_path_factory: pytest.TempPathFactory) -> LongTrial:
 def measured(long_trial: LongTrial, tmp_path_factory: pytest.TempPathFactory) -> RecoveryMeasurements:
     """One trial of each policy in virtual time, and the long trial."""
     folder = tmp_path_factory.mktemp("runs")
-    trials = [
+    continued, rejoined = (
         tuple(run_trials(policy_scenario(policy) | {"repeats": 1}, "simulated", folder))
         for policy in ("continue", "rejoin")
-    ]
-    return RecoveryMeasurements(*trials, long_trial)
+    )
+    return RecoveryMeasurements(continued, rejoined, long_trial)
 
 
 def test_a_schedule_is_determined_by_its_seed_and_spares_workers_that_are_away() -> None:
@@ -88,7 +89,7 @@ def test_the_expected_duration_and_goodput_agree_with_each_other() -> None:
     expected = expect_rejoin_run(COSTS, 100, 600.0)
 
     assert expected.seconds == pytest.approx(600.0 / expected.goodput)
-    assert expected.goodput == pytest.approx(float(COSTS.rejoin_goodput(8 * expected.seconds / 100 - 5.0)))
+    assert expected.goodput == pytest.approx(float(COSTS.rejoin_goodput(np.array(8 * expected.seconds / 100 - 5.0))))
     assert 0.5 < expected.goodput < 0.75
 
 
@@ -149,15 +150,20 @@ def test_many_kills_change_neither_budget_nor_model(long_trial: LongTrial) -> No
     assert trial.result.final["loss"] != pytest.approx(long_trial.undisturbed[1].result.final["loss"], rel=1e-4)
 
 
-def test_all_gates_are_on_the_page(measured: RecoveryMeasurements) -> None:
+def test_all_gates_are_on_the_page(measured: RecoveryMeasurements, long_trial: LongTrial) -> None:
     """A missed limit is marked, and stays."""
     gates = list(list_gates(measured))
-    page = format_page(measured, "simulated", "a test")
+    page = format_page(measured, long_trial, "simulated", "a test")
 
     assert format_gates(gates) in page
     assert [gate.is_met for gate in gates[:6]] == [True] * 6
     missed = [replace(gate, is_met=False) for gate in gates]
     assert format_gates(missed).count("(**not met**)") == len(gates)
+
+
+def test_the_long_training_can_be_left_out(measured: RecoveryMeasurements) -> None:
+    """Times of one kill take six minutes, the long training twenty more."""
+    assert len(list(list_gates(replace(measured, long=None)))) == 6
 
 
 def test_a_kill_without_a_return_misses_the_gate(measured: RecoveryMeasurements) -> None:
@@ -171,17 +177,17 @@ def test_a_kill_without_a_return_misses_the_gate(measured: RecoveryMeasurements)
     assert "1 missing" in gate.measured
 
 
-def test_fewer_kills_than_declared_miss_the_gate(measured: RecoveryMeasurements) -> None:
-    long = replace(measured.long, declared_kills=5)
+def test_fewer_kills_than_declared_miss_the_gate(measured: RecoveryMeasurements, long_trial: LongTrial) -> None:
+    long = replace(long_trial, declared_kills=5)
 
     gate = next(gate for gate in list_gates(replace(measured, long=long)) if "ended a process" in gate.description)
 
     assert (gate.measured, gate.limit, gate.is_met) == ("4", "5", False)
 
 
-def test_a_failed_long_trial_has_no_goodput(measured: RecoveryMeasurements) -> None:
-    failed = replace(measured.long.trial.result, status="failed", status_reason="server-0 is lost")
-    long = replace(measured.long, trial=replace(measured.long.trial, result=failed))
+def test_a_failed_long_trial_has_no_goodput(measured: RecoveryMeasurements, long_trial: LongTrial) -> None:
+    failed = replace(long_trial.trial.result, status="failed", status_reason="server-0 is lost")
+    long = replace(long_trial, trial=replace(long_trial.trial, result=failed))
 
     *_, gate = list_gates(replace(measured, long=long))
 
@@ -229,7 +235,7 @@ def test_growth_is_that_of_the_process_that_lived_longest() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kills", "0"], "--kills 0: the number of kills must be at least 1"),
+        (["--kills", "-1"], "--kills -1: the number of kills is at least 1, or 0 for no long training"),
         (["--kills", "5", "--write", "mine"], "--write: the page has 100 kills; remove --kills"),
     ],
 )
