@@ -59,7 +59,8 @@ def sample_node_resources(runs_folder: Path) -> Iterator[list[NodeSample]]:
 
 def list_node_samples(runs_folder: Path) -> Iterator[NodeSample]:
     """Yield a sample of each node that runs now and belongs to a run in a folder."""
-    run_names = [path.name.encode() for path in runs_folder.glob("*/*") if path.is_dir() and not path.is_symlink()]
+    scenario_folders = [path for path in runs_folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    run_names = [path.name.encode() for folder in scenario_folders for path in folder.iterdir()]
     for process in PROC.glob("[0-9]*"):
         with suppress(OSError):  # the process has ended, or belongs to another user
             node = _find_node_name(process, run_names)

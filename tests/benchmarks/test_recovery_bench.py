@@ -196,13 +196,14 @@ def test_a_failed_long_trial_has_no_goodput(measured: RecoveryMeasurements, long
 
 def test_a_sample_has_memory_and_descriptors_of_a_node_of_the_folder(tmp_path: Path) -> None:
     """Other runs of this host have nodes with the same names."""
-    for run in ("mine/20261127T000000Z-aaaa", "other"):
-        (tmp_path / "runs" / run).mkdir(parents=True)
+    run = tmp_path / "runs" / "mine" / "20261127T000000Z-aaaa"
+    (run / "trials").mkdir(parents=True)
+    (tmp_path / "runs" / "latest").symlink_to(run)
     program = "import os, sys; files = [os.dup(1) for _ in range(20)]; print('ready', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", program, "services.node", "node", "worker-3"]
     processes = [
-        subprocess.Popen([*command, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for run in ("20261127T000000Z-aaaa", "20261127T000000Z-bbbb")
+        subprocess.Popen([*command, f"{name}/trials"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name in (run.name, "20261127T000000Z-bbbb")
     ]
     try:
         for process in processes:
