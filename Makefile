@@ -12,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-fidelity bench-overlap bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -109,6 +109,9 @@ bench-fidelity: $(ready) ## compare what is declared with what containers get [R
 
 bench-real-cluster: $(ready) ## compare step times of a real cluster with their rehearsal [ARGS='--engine docker --write "my machine"']
 	$(bin)/python -m benchmarks.real_cluster $(ARGS)
+
+bench-recovery: $(ready) ## kill workers: times of recovery, and a training with 100 kills [ARGS='--engine local --write "my machine"']
+	$(bin)/python -m benchmarks.recovery $(ARGS)
 
 bench-compute: $(torch_ready) ## compare time and memory of training steps with PyTorch [ARGS='--threads 4 --write "my machine"']
 	$(torch_bin)/python -m benchmarks.compute $(ARGS)

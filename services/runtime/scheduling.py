@@ -7,6 +7,7 @@ percentile.
 """
 
 import ctypes
+import os
 import platform
 import struct
 
@@ -22,12 +23,13 @@ _SYSCALL_NUMBERS = {"x86_64": (314, 315), "aarch64": (274, 275)}  # sched_setatt
 def reduce_wakeup_latency() -> None:
     """Request precise timers and short time slices for this thread and the threads that it starts.
 
-    A kernel may ignore both requests.
+    A kernel may ignore both requests. The niceness, which the request of a time slice contains, stays as it is.
     """
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_TIMERSLACK, _TIMERSLACK_NS, 0, 0, 0)
     if platform.machine() in _SYSCALL_NUMBERS:
-        attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, _SCHED_OTHER, 0, 0, 0, _TIME_SLICE_NS, 0, 0)
+        niceness = os.getpriority(os.PRIO_PROCESS, 0)
+        attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, _SCHED_OTHER, 0, niceness, 0, _TIME_SLICE_NS, 0, 0)
         libc.syscall(_SYSCALL_NUMBERS[platform.machine()][0], 0, attributes, 0)
 
 

@@ -57,6 +57,27 @@ def test_a_killed_worker_joins_again(tmp_path: Path, engine: str) -> None:
     assert epochs[-1]["value"]["joined"] == ["worker-1"]
 
 
+def test_a_worker_that_has_joined_again_is_killed_again(tmp_path: Path, engine: str) -> None:
+    """Each declared kill ends a process, not only the first one of a node."""
+    recovery = {**QUICK, "on_failure": "rejoin"}
+    kills = [{**KILL, "at": {"time": time}} for time in ("600ms", "8s")]
+
+    run = run_faults(
+        tmp_path,
+        engine,
+        kills,
+        {"ring": RING},
+        recovery=recovery,
+        attempts=1,
+        cluster={"workers": 2, "worker": {"throughput": "16/s"}},
+    )
+
+    assert_budget_used(run)
+    (epochs,) = coordinator_events(run, "membership_epoch").values()
+    causes = [epoch["value"]["cause"] for epoch in epochs]
+    assert causes.count("worker-1 joined again") == 2
+
+
 def test_restored_training_has_the_bits_of_undisturbed_training(tmp_path: Path, engine: str) -> None:
     recovery = {**QUICK, "on_failure": "restore", "checkpoint": {"steps": 5}}
     strategies = {"ring": RING, "ps": SERVER}

@@ -1,8 +1,11 @@
 """Check that all workers of a synchronous strategy have equal model parameters after the same step."""
 
+from math import inf
+
 import pandas as pd
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.metrics.worker_seconds import list_membership_changes
 from analysis.reading.run_table import TrialLogTables
 
 
@@ -31,13 +34,29 @@ def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
 
 
 def _comparable_hashes(trial: TrialLogTables) -> pd.DataFrame:
-    """Return the hashes of the workers that were never lost, each the last one that the worker reported for a step.
+    """Return the hashes that must be equal after the same step, each the last one that a worker reported for a step.
 
-    After a change of the workers, steps are repeated, and sums are rounded in another order.
+    After a change of the workers, steps are repeated, and sums are rounded in another order. So workers that were lost
+    and have joined again are compared from the last change on only, all others after all steps.
     """
     hashes = trial.parameter_hashes
-    is_comparable = hashes["node"].str.startswith("worker") & ~hashes["node"].isin(trial.membership.lost_node_names)
-    return hashes[is_comparable].drop_duplicates(["node", "step"], keep="last")
+    is_worker = hashes["node"].str.startswith("worker")
+    was_lost = hashes["node"].isin(trial.membership.lost_node_names)
+    is_member = hashes["node"].isin(_list_last_members(trial)) & (hashes["step"] > _find_last_first_step(trial))
+    return hashes[is_worker & (~was_lost | is_member)].drop_duplicates(["node", "step"], keep="last")
+
+
+def _list_last_members(trial: TrialLogTables) -> tuple[str, ...]:
+    """Return the workers of the last membership epoch; none if the workers have not changed."""
+    epochs = trial.membership.epochs
+    return epochs[-1].workers if epochs else ()
+
+
+def _find_last_first_step(trial: TrialLogTables) -> float:
+    """Return the step from which workers continued in the last membership epoch; infinite if they did not."""
+    changes = list_membership_changes(trial.membership)
+    first_step = changes[-1].first_step if changes else None
+    return inf if first_step is None else first_step
 
 
 def _judge_missing_hashes(trial: TrialLogTables) -> CheckVerdict:
@@ -53,6 +72,8 @@ def _count_model_replicas(trial: TrialLogTables, finished_step: int) -> int:
     """
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
+        if finished_step > _find_last_first_step(trial):
+            return len(_list_last_members(trial))
         return trial.plan.workers - len(trial.membership.lost_node_names)
     if finished_step <= int(switch_record.committed["step"]):
         return trial.plan.workers

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
+from docker.errors import APIError
 from docker.models.containers import Container
 
 from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed
@@ -11,6 +12,12 @@ from services.cluster.node_faults import NodeAction
 from services.plan import Plan
 
 END_TIMEOUT_S, POLL_INTERVAL_S = 20.0, 0.005  # wall seconds
+# Wall seconds in which a container must be frozen. The imports of a node that starts take longer.
+FREEZE_TIMEOUT_S, FREEZE_RETRY_DELAY_S = 0.5, 0.02
+START_ATTEMPTS = 5
+# What the runtime of containers reports when a process has not stopped in time, as on a busy host. It continues the
+# processes that have stopped.
+BUSY_FREEZER_ERROR = "unable to freeze"
 MECHANISMS: Mapping[NodeAction, str] = {
     "kill": "docker kill",
     "freeze": "docker pause",
@@ -50,7 +57,7 @@ class ContainerProcessControl(NodeProcessControl):
                 container.kill()
                 self._wait_until_ended(node_name)
             case "freeze":
-                container.pause()
+                _freeze(container, node_name)
             case "thaw":
                 container.unpause()
             case "exhaust_memory":
@@ -65,11 +72,23 @@ class ContainerProcessControl(NodeProcessControl):
         """Start a node again in its container, whose link is shaped before the node can join.
 
         The new process is frozen while the link is shaped. It could not join that soon: its imports take longer than
-        the freeze takes to begin.
+        the freeze takes to begin. A process that can't be frozen in time is killed, and another one is started.
+
+        Raises:
+            TrialFailed: no process could be frozen in time.
         """
-        del self.exit_codes[node_name]
-        container.start()
-        container.pause()
+        for _ in range(START_ATTEMPTS):
+            del self.exit_codes[node_name]
+            container.start()
+            try:
+                _freeze(container, node_name)
+                break
+            except TrialFailed as error:
+                failure = error
+            container.kill()
+            self._wait_until_ended(node_name)
+        else:
+            raise failure
         try:
             self.shape_link_again(node_name)
         finally:
@@ -94,3 +113,23 @@ class ContainerProcessControl(NodeProcessControl):
             if time.monotonic() > deadline:
                 raise TrialFailed(f"{node_name} did not end within {END_TIMEOUT_S:g} s after a fault that ends it")
             time.sleep(POLL_INTERVAL_S)
+
+
+def _freeze(container: Container, node_name: str) -> None:
+    """Freeze all processes of a container; try again for a while if the kernel can't stop them in time.
+
+    Raises:
+        TrialFailed: the processes could not be frozen in time.
+    """
+    deadline = time.monotonic() + FREEZE_TIMEOUT_S
+    while True:
+        try:
+            container.pause()
+        except APIError as error:
+            if BUSY_FREEZER_ERROR not in str(error):
+                raise
+            if time.monotonic() > deadline:
+                raise TrialFailed(f"{node_name} could not be frozen in {FREEZE_TIMEOUT_S:g} s: {error}") from error
+            time.sleep(FREEZE_RETRY_DELAY_S)
+        else:
+            return

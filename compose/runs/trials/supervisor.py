@@ -172,11 +172,18 @@ class TrialSupervisor:
         Also record which node joined or left, or that the run has ended.
         """
         if log_event["key"] == "membership":
-            node_names = self._joined if log_event["value"]["event"] == "joined" else self._left
-            node_names.add(log_event["value"]["node"])
+            self._record_membership(log_event["value"]["node"], has_left=log_event["value"]["event"] == "left")
         self._is_over |= log_event["key"] == "run_stop"
         self._faults.handle_log_event(log_event)
         self.watcher.coordinator_event_logged(self.plan, log_event)
+
+    def _record_membership(self, node_name: str, *, has_left: bool) -> None:
+        """Record that a node has left, or that it has joined, for the first time or again."""
+        if has_left:
+            self._left.add(node_name)
+        else:
+            self._joined.add(node_name)
+            self._left.discard(node_name)
 
     def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.

@@ -115,6 +115,36 @@ def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: L
     assert check_model_replicas_agree(make_trial(logs, workers=2)).level == VerdictLevel.DEGRADED
 
 
+@pytest.mark.parametrize(
+    ("returned", "level"),
+    [("b", VerdictLevel.VALID), ("other", VerdictLevel.INVALID), (None, VerdictLevel.DEGRADED)],
+)
+def test_workers_that_have_joined_again_are_compared_from_then_on(
+    make_trial: MakeTrial, line: Line, returned: str | None, level: VerdictLevel
+) -> None:
+    """Both workers are lost once. Before the last change, sums of one worker and of both are rounded differently."""
+    both = ["worker-0", "worker-1"]
+    losses = [
+        line("node_lost", {"node": name, "reason": "", "silent_s": 1.0}, time_s)
+        for name, time_s in zip(both, (1.0, 5.0), strict=True)
+    ]
+    epochs = [
+        line("membership_epoch", {"epoch": number, "workers": workers, "cause": ""}, time_s)
+        for number, workers, time_s in ((1, both[1:], 1.0), (2, both, 2.0), (3, both[:1], 5.0), (4, both, 6.0))
+    ]
+    recoveries = [line("recovery", {"epoch": 4, "seconds": 0.1}, 6.1, name, step=10) for name in both]
+    logs = {
+        "coordinator": [line("run_start"), *losses, *epochs],
+        "worker-0": [recoveries[0], line("node_hash", "old", 6.0, "worker-0", step=10)],
+        "worker-1": [recoveries[1], line("node_hash", "older", 4.0, "worker-1", step=10)],
+    }
+    logs["worker-0"].append(line("node_hash", "b", 9.0, "worker-0", step=20))
+    if returned is not None:
+        logs["worker-1"].append(line("node_hash", returned, 9.0, "worker-1", step=20))
+
+    assert check_model_replicas_agree(make_trial(logs, workers=2)).level == level
+
+
 @pytest.fixture
 def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialLogTables]:
     """A trial of three workers whose server made these updates."""

@@ -38,3 +38,13 @@ def test_a_process_and_threads_that_it_starts_later_get_the_shortest_slice() -> 
     ).stdout
 
     assert output.split() == ["3000000", "100000", "100000"]
+
+
+def test_the_niceness_of_a_process_stays_as_it_is() -> None:
+    """A user who runs a study with `nice` wants other programs to come first."""
+    program = "import os; from services.runtime.scheduling import reduce_wakeup_latency as reduce; os.nice(5); reduce()"
+    output = subprocess.run(
+        [sys.executable, "-c", f"{program}; print(os.nice(0))"], capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+
+    assert output == "5\n"
