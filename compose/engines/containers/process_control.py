@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
+from docker.errors import APIError
 from docker.models.containers import Container
 
 from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed
@@ -11,6 +12,7 @@ from services.cluster.node_faults import NodeAction
 from services.plan import Plan
 
 END_TIMEOUT_S, POLL_INTERVAL_S = 20.0, 0.005  # wall seconds
+FREEZE_TRIES, FREEZE_RETRY_DELAY_S = 10, 0.1
 MECHANISMS: Mapping[NodeAction, str] = {
     "kill": "docker kill",
     "freeze": "docker pause",
@@ -50,7 +52,7 @@ class ContainerProcessControl(NodeProcessControl):
                 container.kill()
                 self._wait_until_ended(node_name)
             case "freeze":
-                container.pause()
+                _freeze(container)
             case "thaw":
                 container.unpause()
             case "exhaust_memory":
@@ -69,7 +71,7 @@ class ContainerProcessControl(NodeProcessControl):
         """
         del self.exit_codes[node_name]
         container.start()
-        container.pause()
+        _freeze(container)
         try:
             self.shape_link_again(node_name)
         finally:
@@ -94,3 +96,21 @@ class ContainerProcessControl(NodeProcessControl):
             if time.monotonic() > deadline:
                 raise TrialFailed(f"{node_name} did not end within {END_TIMEOUT_S:g} s after a fault that ends it")
             time.sleep(POLL_INTERVAL_S)
+
+
+def _freeze(container: Container) -> None:
+    """Freeze all processes of a container.
+
+    On a busy host, the kernel may fail to freeze processes that are just being started, so there are several tries.
+
+    Raises:
+        APIError: the last try has failed.
+    """
+    for _ in range(FREEZE_TRIES - 1):
+        try:
+            container.pause()
+        except APIError:
+            time.sleep(FREEZE_RETRY_DELAY_S)
+        else:
+            return
+    container.pause()
