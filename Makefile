@@ -12,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-faults bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -100,6 +100,9 @@ bench-convergence: $(ready) ## measure reference convergence points in virtual t
 
 bench-diloco-bandwidth: $(ready) ## find the bandwidths for 95 % compute utilisation of a published table [ARGS='--engine docker --write "my machine"']
 	$(bin)/python -m benchmarks.diloco_bandwidth $(ARGS)
+
+bench-faults: $(ready) ## kill each role in each phase under each strategy and policy [ARGS='--cells "ring:*:worker:*" --write "my machine"']
+	$(bin)/python -m benchmarks.faults $(ARGS)
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
