@@ -286,13 +286,14 @@ class RunStateMachine:
         self._lost_nodes.add(node_name)
         return [FinishRunAction()] if self._left_nodes and self._have_all_nodes_left else []
 
-    def change_workers(self, worker_names: tuple[str, ...]) -> None:
+    def change_workers(self, worker_names: tuple[str, ...], returned_nodes: tuple[str, ...] = ()) -> None:
         """Continue with other workers, by rank, from a step that all of them have in common.
 
-        They report again at evaluation points that are not decided yet.
+        They report again at evaluation points that are not decided yet. The run no longer ends without nodes that have
+        returned: workers and servers that were lost and have been started again.
         """
         self.worker_names = worker_names
-        self._lost_nodes.difference_update(worker_names)
+        self._lost_nodes.difference_update(worker_names, returned_nodes)
         for number in [number for number in self._point_reports if number > self._last_decided_point]:
             del self._point_reports[number]
 

@@ -54,9 +54,12 @@ class MembershipCalls:
 
     async def rejoin(self, node_name: str) -> None:
         """Let a restarted worker join again, and return when a membership epoch with it has begun."""
+        epoch_before = self.machine.membership.epoch  # with which the node may have joined again after an earlier loss
         await self._run_actions(self.machine.handle_rejoin(node_name, self.clock.now()))
         async with self._epoch_begun:
-            await self._epoch_begun.wait_for(lambda: node_name in self.machine.membership.joined)
+            await self._epoch_begun.wait_for(
+                lambda: self.machine.membership.epoch > epoch_before and node_name in self.machine.membership.joined
+            )
 
     async def await_membership(self, known_epoch: int) -> Membership:
         """Wait until a membership epoch after `known_epoch` begins, and return its membership."""

@@ -197,10 +197,12 @@ class CoordinatorRuntime:
     def _change_workers(self, membership: Membership) -> None:
         """Continue with the workers of a membership.
 
-        They report again where they have no reply yet: no worker waits for the reply to an earlier report.
+        Synchronous workers break off their steps, and report again where they have no reply yet: none waits for the
+        reply to an earlier report. Asynchronous workers go on without a break, and still wait.
         """
-        self.machine.change_workers(membership.workers)
-        self._point_replies = {key: reply for key, reply in self._point_replies.items() if reply.done()}
+        self.machine.change_workers(membership.workers, membership.joined)
+        if self.plan.is_synchronous:
+            self._point_replies = {key: reply for key, reply in self._point_replies.items() if reply.done()}
 
     async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:
         for action in run_actions:

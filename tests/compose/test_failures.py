@@ -7,23 +7,27 @@ import shutil
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_engine import ScriptedEngine, run_smoke_scenario
+import yaml
+from scripted_engine import RunObserverStub, ScriptedEngine, ScriptedNodes, run_smoke_scenario
 
 from compose.engines.base import EnginePreparationObserver, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.run import FinishedRun
 from compose.runs.run_folder import EngineLostError, RunFolderError
-from compose.runs.trials.node_runner import TrialFailed
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed
+from compose.runs.trials.supervisor import TrialSupervisor
+from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.exit_codes import ExitCode, exit_code_of_error
 from ensayo.rehearsal import write_run_report
-from services.cluster.addresses import AddressAllocator
-from services.plan import Plan
-from services.plan.trial_outcome import TrialOutcome
+from services.cluster.addresses import AddressAllocator, DummyAddresses
+from services.plan import Plan, make_plan
+from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.schema.errors import HostError, UserError
 
 
@@ -57,6 +61,52 @@ def test_a_failed_removal_is_reported_after_the_reason_of_the_failure(tmp_path: 
     )
 
     assert finished.statuses[0].reason == "no gate; OSError: no space"
+
+
+@dataclass
+class DyingNodes(ScriptedNodes):
+    """Nodes of which one ends by SIGKILL before training, while links are probed, or after the run."""
+
+    dies_in_gate: bool = False
+    has_died: bool = False
+
+    def probe_links(self) -> dict[str, LinkShapingRecord]:
+        if not self.dies_in_gate:
+            return {}
+        self.has_died = True
+        raise LinkProbeFailed("no echo from worker-1")
+
+    def start_training(self) -> None:
+        super().start_training()
+        self.has_died = True
+
+    def exit_codes(self) -> dict[str, int]:
+        return super().exit_codes() | ({"worker-1": 137} if self.has_died else {})
+
+
+@pytest.mark.parametrize("on_failure", ["abort", "continue", "restore"])
+@pytest.mark.parametrize("dies_in_gate", [True, False])
+def test_the_policy_for_lost_nodes_holds_from_the_start_of_training_to_the_end_of_the_trial(
+    tmp_path: Path, on_failure: str, *, dies_in_gate: bool
+) -> None:
+    """Before, the killed node is the reason, not the link that its end has broken: no host has disturbed the trial."""
+    document = yaml.safe_load(find_scenario("smoke").read_text()) | {
+        "strategies": {"ring": {"kind": "all_reduce"}},
+        "recovery": {"on_failure": on_failure, "checkpoint": {"steps": 2}},
+    }
+    trial = next(trial for trial in load_scenario(document).trials() if trial.scenario.cluster.workers > 1)
+    plan = make_plan(trial, "test", "simulated", DummyAddresses())
+    (tmp_path / "logs").mkdir()
+
+    outcome = TrialSupervisor(
+        plan, DyingNodes(plan, tmp_path, {}, dies_in_gate=dies_in_gate), tmp_path, RunObserverStub()
+    ).run_trial()
+
+    if dies_in_gate or on_failure == "abort":
+        assert (outcome.status, outcome.reason) == ("failed", "worker-1 ended with exit code 137: no message")
+    else:
+        assert (outcome.status, outcome.reason) == ("success", "")
+    assert outcome.disturbance == ""
 
 
 def test_only_an_interrupt_ends_a_run(tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fault_runs import run_faults
 
+from compose.engines.local import NodeProcesses
 from compose.runs.run import FinishedRun
+from services.plan.trial_outcome import LinkShapingRecord
 from services.runtime.run_log import LOG_LINE_PREFIX
 
 KILL = {"kind": "kill", "of": ["worker-1"], "at": {"step": 12}}
@@ -104,3 +107,23 @@ def test_a_worker_that_is_frozen_too_long_is_evicted(tmp_path: Path, engine: str
     assert_budget_used(run)
     (losses,) = coordinator_events(run, "node_lost").values()
     assert [loss["value"]["node"] for loss in losses] == ["worker-1"]
+
+
+@pytest.mark.parametrize("on_failure", ["continue", "restore"])
+def test_a_node_that_is_killed_before_training_ends_its_trial_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_failure: str
+) -> None:
+    """All nodes have joined and are connected with it. A restarted node would not be, and its peers would wait."""
+
+    def kill_worker(nodes: NodeProcesses) -> dict[str, LinkShapingRecord]:
+        nodes.process_control().apply_action("kill", "worker-1")
+        return {}
+
+    monkeypatch.setattr(NodeProcesses, "probe_links", kill_worker)
+    recovery = {**QUICK, "on_failure": on_failure, "checkpoint": {"steps": 5}}
+
+    run = run_faults(tmp_path, "local", [], {"ring": RING}, recovery=recovery, attempts=1)
+
+    (outcome,) = run.statuses
+    assert (outcome.status, outcome.reason) == ("failed", "worker-1 ended with exit code -9: no message")
+    assert outcome.timings_s["gate"] < 30

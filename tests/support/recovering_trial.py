@@ -57,8 +57,11 @@ class RecoveringTrial:
 
     def events(self, node: str, key: str) -> list[dict[str, Any]]:
         """Return the events with a key in the log of a node."""
-        decoded = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node])
-        return [event for event in decoded if event["key"] == key]
+        return [event for event in self.all_events(node) if event["key"] == key]
+
+    def all_events(self, node: str) -> list[dict[str, Any]]:
+        """Return all events in the log of a node."""
+        return [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node]]
 
     @property
     def _stop(self) -> dict[str, Any]:

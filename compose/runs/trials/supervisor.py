@@ -44,6 +44,7 @@ class TrialSupervisor:
     throttling: dict[str, CpuThrottleCounts] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
+    _has_opened_gate: bool = False  # whether training may have begun
     _is_over: bool = False
 
     def __post_init__(self) -> None:
@@ -93,12 +94,26 @@ class TrialSupervisor:
                 self.shaping = self.nodes.shape_links()
             self._wait_until(self._have_all_nodes_joined, self.plan.timeouts.start, "not all nodes joined")
             with self._timed_stage("probe"), defer_stop_signals():
-                self.shaping |= self.nodes.probe_links()
+                self.shaping |= self._probe_links()
+            self._check_node_exit_codes(self.nodes.exit_codes())
+            self._has_opened_gate = True
             self.nodes.start_training()
         with self._timed_stage("run"), self._record_host_metrics():
             self._wait_until(lambda: self._is_over, self.plan.timeouts.run, "the run did not end")
         self.shaping |= self.nodes.read_link_counters()
         self._wait_until(self._have_all_nodes_exited, EXIT_TIMEOUT_S / self.plan.dilation, "not all nodes exited")
+
+    def _probe_links(self) -> dict[str, LinkShapingRecord]:
+        """Measure all links; see `TrialNodeRunner.probe_links`.
+
+        Raises:
+            TrialFailed: a node has ended, which is the reason why links can't be measured; or a link differs.
+        """
+        try:
+            return self.nodes.probe_links()
+        except Exception:
+            self._check_node_exit_codes(self.nodes.exit_codes())
+            raise
 
     @contextmanager
     def _timed_stage(self, stage_name: str) -> Iterator[None]:
@@ -189,10 +204,12 @@ class TrialSupervisor:
         """Raise TrialFailed if a node has ended with an error or too early.
 
         Killed nodes are checked first: nodes that report an error may only have lost their connection to a killed node.
+        The policy for lost nodes holds from the start of training to the end of the trial. Before, every node is
+        needed: its peers are connected with it, and its link is probed.
         """
         unexpected = {name: code for name, code in exit_codes.items() if name not in self._faults.lost_nodes}
         for node_name, exit_code in sorted(unexpected.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
-            if not self._is_over and self._faults.handle_unexpected_end(node_name, exit_code):
+            if self._has_opened_gate and self._faults.handle_unexpected_end(node_name, exit_code):
                 continue
             if exit_code:
                 last_line = self.nodes.last_stderr_line(node_name) or "no message"

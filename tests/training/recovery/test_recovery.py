@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from recovering_trial import RecoveringTrial
 
+from services.coordinator.model_evaluation import ModelEvaluator
+from services.plan import COORDINATOR
+
 ERROR_FEEDBACK = {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}}
 SYNCHRONOUS: dict[str, dict[str, Any]] = {
     "ring": {"kind": "all_reduce"},
@@ -30,6 +33,7 @@ ASYNCHRONOUS: dict[str, dict[str, Any]] = {
 CONTINUE = SYNCHRONOUS | ASYNCHRONOUS | {"d_psgd": {"kind": "d_psgd"}}
 KEEPS_RESIDUALS = ("error feedback", "power_sgd")  # such a worker can't join again
 REJOIN = {name: strategy for name, strategy in SYNCHRONOUS.items() if name not in KEEPS_RESIDUALS}
+RESTORE = {"on_failure": "restore", "restart_delay": "200ms", "checkpoint": {"steps": 6}}
 LOSSES: dict[str, list[tuple[str, float]]] = {  # moments in virtual seconds; a step takes about 25 ms
     "a worker": [("worker-1", 0.43)],
     "the evaluation worker": [("worker-0", 0.41)],
@@ -59,6 +63,32 @@ def test_training_continues_without_lost_workers_and_uses_exactly_its_budget(
     if trial.epochs:
         assert set(trial.epochs[-1]["workers"]) == {f"worker-{k}" for k in range(4)} - set(trial.lost_nodes)
     assert trial.has_equal_replicas_at_evaluations or name not in ("ring", "tree", "buckets", "bsp")
+
+
+@pytest.mark.parametrize("name", ["asp", "ssp", "gba", "backup"])
+def test_a_loss_that_is_noticed_during_an_evaluation_leaves_no_worker_without_a_reply(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asynchronous workers do not report again after the change of the membership: the one that waits must be answered.
+
+    An evaluation takes no virtual time by itself.
+    """
+    measure_quality, periods_ms = ModelEvaluator.measure_quality, list[tuple[float, float]]()
+
+    async def measure_slowly(evaluator: ModelEvaluator, *arguments: Any) -> dict[str, float]:
+        begin_ms = evaluator.clock.timestamp_ms()
+        await evaluator.clock.sleep_until(evaluator.clock.now() + 1.0)
+        periods_ms.append((begin_ms, evaluator.clock.timestamp_ms()))
+        return await measure_quality(evaluator, *arguments)
+
+    monkeypatch.setattr(ModelEvaluator, "measure_quality", measure_slowly)
+    recovery = {"on_failure": "continue", "heartbeat_timeout": "200ms"}
+
+    trial = RecoveringTrial.run(ASYNCHRONOUS[name], recovery, kills([("worker-1", 0.41)]), tmp_path)
+
+    (loss,) = trial.events(COORDINATOR, "node_lost")
+    assert any(begin_ms < loss["time_ms"] < end_ms for begin_ms, end_ms in periods_ms)
+    assert trial.samples == trial.budget
 
 
 @pytest.mark.parametrize("name", ["ring", "tree", "buckets", "bsp"])
@@ -123,6 +153,34 @@ def test_a_lost_server_is_restored_from_its_checkpoint(tmp_path: Path) -> None:
     disturbed = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, losses, tmp_path / "1")
 
     assert disturbed.epochs
+    assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+def test_the_run_waits_for_a_server_that_was_restored(tmp_path: Path) -> None:
+    """The server has joined again, so the run is not over when all others have left, and it ends once."""
+    recovery = {**RESTORE, "heartbeat_timeout": "100ms", "restart_delay": "500ms"}
+
+    trial = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, kills([("server-1", 0.4)]), tmp_path)
+
+    assert trial.lost_nodes == ["server-1"]
+    assert len(trial.events(COORDINATOR, "run_stop")) == 1
+    ends = [event["key"] for event in trial.all_events(COORDINATOR) if event["key"] in ("membership", "run_stop")]
+    assert ends[-1] == "run_stop"
+
+
+def test_a_node_that_is_lost_twice_joins_the_epoch_after_its_second_loss(tmp_path: Path) -> None:
+    """While another node is still away, it must wait: the step of the epoch before may have no checkpoint any more."""
+    recovery = {**RESTORE, "heartbeat_timeout": "100ms"}
+    losses = kills([("worker-1", 0.4), ("worker-1", 1.5), ("worker-2", 1.56)])
+
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS["ring"], recovery, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(SYNCHRONOUS["ring"], recovery, losses, tmp_path / "1")
+
+    assert disturbed.lost_nodes == ["worker-1", "worker-1", "worker-2"]
+    changes = [event for event in disturbed.all_events(COORDINATOR) if event["key"].startswith("membership")]
+    kinds = [event["value"]["event"] if event["key"] == "membership" else event["key"] for event in changes]
+    last_rejoins = [place for place, kind in enumerate(kinds) if kind == "joined again"][-2:]
+    assert kinds.index("membership_epoch", kinds.index("membership_epoch") + 1) < min(last_rejoins)
     assert disturbed.params_sha256 == undisturbed.params_sha256
 
 
