@@ -116,7 +116,7 @@ def _print_result_of_run(rehearsal: "FinishedRunResult") -> None:
     from ensayo.exit_codes import ExitCode
 
     _print_unreadable_files(rehearsal.folder / "summary.json")
-    for line in (*rehearsal.repeated_trials, *rehearsal.reasons):
+    for line in (*rehearsal.repeated_trials, *rehearsal.continued_trials, *rehearsal.reasons):
         typer.echo(f"  {line}")
     for remedy in read_failed_check_remedies(RunFolder(rehearsal.folder)):
         typer.echo(remedy)

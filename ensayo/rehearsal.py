@@ -46,6 +46,7 @@ class FinishedRunResult:
     reasons: tuple[str, ...]  # "trial: reason", for trials that failed and for verdicts that are not valid
     exit_code: ExitCode
     repeated_trials: tuple[str, ...] = ()  # a sentence per trial that was repeated because this host disturbed it
+    continued_trials: tuple[str, ...] = ()  # a sentence per trial that continues an earlier training
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -218,7 +219,10 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
     exit_code = _run_exit_code(finished_run, summary)
     reasons = tuple(dict.fromkeys((*failures, *verdict_reasons)))
     repeated_trials = tuple(wording.describe_repeated_trials(summary["trials"]))
-    return FinishedRunResult(finished_run.folder, summary["verdict"], reasons, exit_code, repeated_trials)
+    continued_trials = tuple(wording.describe_continued_trials(summary["trials"]))
+    return FinishedRunResult(
+        finished_run.folder, summary["verdict"], reasons, exit_code, repeated_trials, continued_trials
+    )
 
 
 def _read_summary(run_folder: Path) -> dict[str, Any]:

@@ -126,6 +126,16 @@ class PlannedRecovery(PlanJsonSection):
     checkpoint: PlannedCheckpoints | None = None  # None: nodes write no checkpoints
 
 
+class PlannedContinuation(PlanJsonSection):
+    """Earlier training that a trial continues from a checkpoint."""
+
+    folder: str = ""
+    is_attempt: bool = False  # whether it is an interrupted attempt at the same trial
+    step: int = 0  # of the checkpoint; 0: training began anew
+    workers: int = 0
+    unused_checkpoints: tuple[str, ...] = ()  # why the earlier training, or newer checkpoints, were not continued
+
+
 class TrialPlan(PlanJsonSection):
     """Plan of one trial, as far as the analysis reads it."""
 
@@ -201,6 +211,7 @@ class TrialPlan(PlanJsonSection):
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events were drawn; None: no random events
     recovery: PlannedRecovery = PlannedRecovery()
+    continued: PlannedContinuation | None = None  # None: training began anew
     strict: bool = False
     fidelity: FidelityLimits = FidelityLimits()
 

@@ -19,6 +19,7 @@ from services.schema.folder_links import check_has_no_outward_links
 # Errors of PyYAML's constructors, for example for the date 2001-13-40, besides YAMLError.
 YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 SKIPPED_TRIAL_KEYS = {"trial", "strategy", "workers", "labels", "reason"}
+ATTEMPTS_FOLDER = "attempts"  # of a run: has a folder <trial>-<number> per repeated or interrupted attempt
 PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])
 
 
@@ -100,8 +101,21 @@ class TrialFolder:
     @property
     def earlier_attempts(self) -> tuple["TrialFolder", ...]:
         """Folders `attempts/<trial>-<number>` of repeated or interrupted attempts, in the order in which they ran."""
-        paths = self.parent_run_folder.path.glob(f"attempts/{self.path.name}-*")
-        return tuple(TrialFolder(path) for path in sorted(paths, key=lambda path: int(path.name.rpartition("-")[2])))
+        paths = self.parent_run_folder.path.glob(f"{ATTEMPTS_FOLDER}/{self.path.name}-*")
+        return tuple(sorted(map(TrialFolder, paths), key=lambda folder: folder.attempt_number))
+
+    def find_attempt(self, name: str) -> "TrialFolder | None":
+        """Return the attempt at the same trial before this one whose path in the run folder is `name`; None without."""
+        attempts = self.earlier_attempts
+        if self.path.parent.name == ATTEMPTS_FOLDER:
+            trial = self.parent_run_folder.trial_folder(self.path.name.rpartition("-")[0])
+            attempts = tuple(each for each in trial.earlier_attempts if each.attempt_number < self.attempt_number)
+        return next((each for each in attempts if f"{ATTEMPTS_FOLDER}/{each.path.name}" == name), None)
+
+    @property
+    def attempt_number(self) -> int:
+        """Number of an attempt, which is the end of the name of its folder."""
+        return int(self.path.name.rpartition("-")[2])
 
     @property
     def log_paths(self) -> tuple[Path, ...]:

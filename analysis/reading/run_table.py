@@ -24,6 +24,7 @@ from analysis.reading.logs.batches import read_logged_rows, rows_to_data_frame
 from analysis.reading.logs.bucket_exchanges import read_bucket_exchanges
 from analysis.reading.logs.collectives import read_collectives
 from analysis.reading.logs.consensus import read_consensus
+from analysis.reading.logs.continued_logs import find_continued_attempt, join_logs
 from analysis.reading.logs.membership import MembershipLog, read_membership
 from analysis.reading.logs.mllog import NodeLog
 from analysis.reading.logs.switch_record import StrategySwitchRecord, read_strategy_switch
@@ -130,8 +131,16 @@ class RunLogTables:
 
 
 def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
-    """Read the logs of all nodes of a trial; return them by node name."""
-    return {path.stem: mllog.read_log(path) for path in trial_folder.log_paths}
+    """Read the logs of all nodes of a trial; return them by node name.
+
+    If the trial continues an interrupted attempt, they include the log of the attempt up to the checkpoint.
+    """
+    logs = {path.stem: mllog.read_log(path) for path in trial_folder.log_paths}
+    attempt = find_continued_attempt(logs)
+    if attempt is None:
+        return logs
+    earlier = trial_folder.find_attempt(attempt.folder)
+    return join_logs(read_node_logs(earlier) if earlier else {}, logs, attempt.step)
 
 
 def read_trial_tables(

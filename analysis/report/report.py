@@ -122,6 +122,7 @@ def render_report_page(
         reference_rows=make_reference_table(run_summary),
         trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         repeated_trials=list(wording.describe_repeated_trials(asdict(trial) for trial in run_summary.trials)),
+        continued_trials=list(wording.describe_continued_trials(asdict(trial) for trial in run_summary.trials)),
         panels=panels,
         strategy_map=make_strategy_map(run_summary),
         communication_rows=make_communication_table(run_summary.trials),

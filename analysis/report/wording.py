@@ -166,6 +166,33 @@ def split_long_sentence(sentence: str) -> tuple[str, str]:
     return f"{first}.", f"{capitalise_first_letter(rest)}." if rest else ""
 
 
+def describe_continued_trials(trials: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one sentence per trial that continues an earlier training, or that could not.
+
+    The trials are those of summary.json.
+    """
+    for trial in trials:
+        if continued := trial.get("continued"):  # missing in summaries of older versions
+            unused = "; ".join(continued["unused_checkpoints"])
+            yield f"{trial['id']}: {_describe_continuation(continued)}{unused and f' (not used: {unused})'}"
+
+
+def _describe_continuation(continued: Mapping[str, Any]) -> str:
+    step, folder = continued["step"], continued["folder"]
+    if not step:
+        return "the trial was interrupted, and began anew"
+    if continued["is_attempt"]:
+        return (
+            f"the trial was interrupted, and continued from the checkpoint after step {step}; its times and steps "
+            f"before the checkpoint are those of {folder}"
+        )
+    return (
+        f"training continued from the checkpoint after step {step} of {folder}, which has "
+        f"{format_count(continued['workers'], 'worker')}; times and steps count from the checkpoint, samples of "
+        "evaluations from the start of the earlier training"
+    )
+
+
 def describe_repeated_trials(trials: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield one sentence per trial that was repeated: how many attempts this host may have disturbed, and how.
 

@@ -39,7 +39,7 @@ from analysis.metrics.step_times.step_seconds import (
 from analysis.metrics.strategy_changes.strategy_choice import describe_strategy_choice
 from analysis.metrics.strategy_changes.strategy_switch import measure_switch_times
 from analysis.reading.run_table import TrialLogTables
-from analysis.results.trial_result import TrialResult, TrialStatus
+from analysis.results.trial_result import ContinuedTrainingResult, TrialResult, TrialStatus
 
 
 def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdict]) -> TrialResult:
@@ -111,6 +111,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         node_losses=list_node_losses(trial),
         mean_checkpoint_seconds=mean_checkpoint_s(trial),
         mean_checkpoint_seconds_per_step=mean_checkpoint_s_per_step(trial),
+        continued=ContinuedTrainingResult(**plan.continued.model_dump(mode="json")) if plan.continued else None,
         **asdict(measure_running_costs(trial)),
     )
 

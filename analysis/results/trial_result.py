@@ -22,6 +22,17 @@ SweepLabels = dict[str, str | int | float]  # swept key -> value
 
 
 @dataclass(frozen=True)
+class ContinuedTrainingResult:
+    """Earlier training that a trial continues from a checkpoint. The names of the fields are keys in summary.json."""
+
+    folder: str  # of the earlier training
+    is_attempt: bool  # whether it is an interrupted attempt at the trial, whose times and steps belong to the trial
+    step: int  # of the checkpoint; 0: no checkpoint could be used, and training began anew
+    workers: int  # that the checkpoint has states of
+    unused_checkpoints: list[str]  # why the earlier training, or newer checkpoints, were not continued
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """Metrics of one trial.
 
@@ -99,6 +110,7 @@ class TrialResult:
     node_losses: list[NodeLossResult] = field(default_factory=list)  # in the order of time
     mean_checkpoint_seconds: float | None = None  # of one checkpoint of a worker; None: no checkpoint was written
     mean_checkpoint_seconds_per_step: float | None = None  # of a worker; None: no checkpoint was written
+    continued: ContinuedTrainingResult | None = None  # earlier training that the trial continues; None: it began anew
 
     @property
     def is_finished(self) -> bool:

@@ -19,6 +19,7 @@ from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.interrupted_run import InterruptedRun, lock_run_folder, record_resumption
 from compose.runs.run_folder import ScenarioFile, create_run_folder, create_runs_folder, explain_folder_errors
 from compose.runs.trials.candidate_probes import CandidateProbes, ProbeMeter
+from compose.runs.trials.continued_trials import check_attempt
 from compose.runs.trials.skipped_trials import (
     describe_skipped_trials,
     find_skipped_trials,
@@ -100,7 +101,8 @@ def resume_run(
 ) -> FinishedRun:
     """Run those trials of an interrupted run that have not ended.
 
-    The caller holds the lock of the run folder. What is left of the interrupted trial is kept as an earlier attempt.
+    The caller holds the lock of the run folder. What is left of the interrupted trial is kept as an earlier attempt,
+    and the trial continues from its last checkpoint if there is one.
 
     Args:
         run: the interrupted run.
@@ -111,7 +113,8 @@ def resume_run(
         measure_probe_step_s: reads the step time of a probe from its folder; None: no probe runs.
 
     Raises:
-        UserError: this version of Ensayo plans other trials.
+        UserError: this version of Ensayo plans other trials, or the scenario has changed since the checkpoints of the
+            interrupted trial were written.
         HostError: the engine can't be prepared on this host.
         RunFolderError: a file in the run folder can't be written; the run has ended.
         EngineLostError: the engine does not answer any more; the run has ended.
@@ -128,9 +131,11 @@ def resume_run(
                 f"{run.folder}: this version of Ensayo plans other trials than the version that started the run; "
                 "continue the run with that version, or start a new run"
             )
+        remaining_plans = tuple(plan for plan in plans if plan.trial not in run.outcomes)
+        for plan in remaining_plans:
+            check_attempt(plan, run.folder / "trials" / plan.trial)
         record_resumption(run.folder, command)
         trials = _make_trial_sequence(planner, run.folder, run_observer, find_host_disturbance, measure_probe_step_s)
-        remaining_plans = tuple(plan for plan in plans if plan.trial not in run.outcomes)
         run_observer.run_started(scenario, engine.name, engine_choice.reason, remaining_plans, run.folder)
         return _finish_run(trials, run.outcomes, remaining_plans)
 

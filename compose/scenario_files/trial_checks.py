@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import ValidationError
 
 from compose.engines import ENGINE_CLASSES, choose_engine
+from compose.scenario_files.checkpoint_checks import find_unusable_initial_checkpoints
 from compose.scenario_files.container_checks import find_files_unreadable_in_containers
 from compose.scenario_files.prediction_checks import find_events_after_training, find_too_frequent_random_events
 from compose.scenario_files.problems import ScenarioProblem
@@ -76,6 +77,7 @@ def find_problems_needing_predictions(
         *((conflict, {}) for conflict in find_too_frequent_random_events(trials)),
         *((conflict, {}) for conflict in find_events_after_training(trials, resolve_engine_name)),
         *find_slow_links(trials, resolve_engine_name),
+        *find_unusable_initial_checkpoints(trials, resolve_engine_name),
         *find_files_unreadable_in_containers(trials, resolve_engine_name),
     ]
     return [

@@ -28,7 +28,7 @@ from services.checkpoints.state_classes import STATE_CLASSES, StateClass
 from services.checkpoints.state_tree import EncodedState, InvalidStateTree, State, decode_state, encode_state
 from services.runtime.device import ComputeDevice
 from services.runtime.transport import Buffer
-from services.schema.arrays import HostArray
+from services.schema.arrays import Array, HostArray
 from services.schema.errors import os_error_cause
 
 ResultT = TypeVar("ResultT")
@@ -39,6 +39,7 @@ class Checkpoint(NamedTuple):
 
     identity: CheckpointIdentity
     state: State
+    has_device_arrays: bool  # whether an array was on a device with its own memory when it was written
 
 
 class WrittenCheckpoint(NamedTuple):
@@ -71,7 +72,14 @@ def write_checkpoint(
         CheckpointError: the file can't be written, for example because the file system is full.
         UnstorableState: the state has a value of another type.
     """
-    structure, arrays = encode_state(state, device.to_host, classes)
+    encoded = encode_state(state, device.to_host, classes)
+    return _write_encoded_state(path, identity, encoded, waits_for_disk=waits_for_disk)
+
+
+def _write_encoded_state(
+    path: Path, identity: CheckpointIdentity, encoded: EncodedState, *, waits_for_disk: bool
+) -> WrittenCheckpoint:
+    structure, arrays = encoded
     stored, data = _arrange_arrays(arrays)
     digest = hashlib.sha256()
     for part in data:
@@ -125,18 +133,44 @@ def read_checkpoint(
     """
 
     def read(reader: _FileReader) -> Checkpoint:
-        header = reader.read_header()
-        if header.identity.plan_digest != plan_digest:
-            reader.fail(
-                f"belongs to the plan {header.identity.plan_digest}, but the plan of this trial is {plan_digest}"
-            )
+        header = reader.read_header_of_plan(plan_digest)
         state = EncodedState(header.structure, reader.read_arrays(header))
+        device_arrays: list[HostArray] = []
+
+        def to_device(array: HostArray) -> Array:
+            device_arrays.append(array)
+            return device.to_device(array)
+
         try:
-            return Checkpoint(header.identity, decode_state(state, device.to_device, classes))
+            decoded = decode_state(state, to_device, classes)
+            return Checkpoint(header.identity, decoded, has_device_arrays=bool(device_arrays))
         except InvalidStateTree as error:
             raise CheckpointError(path, f"contains a state that this version of Ensayo can't read: {error}") from error
 
     return _read_file(path, read)
+
+
+def copy_checkpoint(
+    path: Path, plan_digest: str, new_path: Path, new_identity: CheckpointIdentity
+) -> WrittenCheckpoint:
+    """Copy the state in a checkpoint file to a new file of another plan, after verifying every byte of the file.
+
+    Args:
+        path: the file.
+        plan_digest: digest of the trial plan to which the checkpoint must belong.
+        new_path: the new file; its folder exists.
+        new_identity: whose state it is in the new file.
+
+    Raises:
+        CheckpointError: the file can't be read, is truncated or altered, or belongs to another plan or format version;
+            or the new file can't be written.
+    """
+
+    def read(reader: _FileReader) -> EncodedState:
+        header = reader.read_header_of_plan(plan_digest)
+        return EncodedState(header.structure, reader.read_arrays(header))
+
+    return _write_encoded_state(new_path, new_identity, _read_file(path, read), waits_for_disk=True)
 
 
 def describe_checkpoint(path: Path) -> tuple[CheckpointIdentity, WrittenCheckpoint]:
@@ -205,6 +239,13 @@ class _FileReader:
             self.fail(f"has {self.file_bytes:,} bytes in place of {expected:,}")
         if any(self._read(self.prefix.data_start - PREFIX.size - len(header_bytes))):
             self.fail("is altered: the bytes after its header are not zero")
+        return header
+
+    def read_header_of_plan(self, plan_digest: str) -> CheckpointHeader:
+        """Return the header of a file that must belong to a plan."""
+        header = self.read_header()
+        if header.identity.plan_digest != plan_digest:
+            self.fail(f"belongs to the plan {header.identity.plan_digest}, but the plan of its trial is {plan_digest}")
         return header
 
     def read_arrays(self, header: CheckpointHeader) -> tuple[HostArray, ...]:

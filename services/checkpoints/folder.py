@@ -151,19 +151,25 @@ class CheckpointFolder:
         write_file_atomically(checkpoint.folder / MANIFEST_NAME, [content], len(content))
         return checkpoint
 
-    def latest_complete(self, plan_digest: str) -> CompleteCheckpoint | None:
-        """Return the complete checkpoint of a plan with the largest step; None if there is none.
+    def check_checkpoints(self) -> Iterator[CompleteCheckpoint | CheckpointError]:
+        """Yield each checkpoint that has a manifest, the newest first; of a damaged one the error.
 
-        Checkpoints without a manifest, or whose files are missing, truncated or of another manifest, are ignored. The
-        data of the files are verified when they are read.
+        Sizes and headers of all files are compared with the manifest. The data of the files are verified when they are
+        read. A checkpoint without a manifest was not complete.
         """
-        complete = self._list_complete()
-        return next((found for found in complete if found.manifest.plan_digest == plan_digest), None)
+        for folder in self._list_step_folders():
+            try:
+                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
+                _check_files(checkpoint)
+            except CheckpointError as error:
+                if (folder / MANIFEST_NAME).exists():
+                    yield error
+            else:
+                yield checkpoint
 
     def list_complete_steps(self, plan_digest: str) -> tuple[int, ...]:
         """Return the steps of the complete checkpoints of a plan, the newest first."""
-        complete = self._list_complete()
-        return tuple(found.manifest.step for found in complete if found.manifest.plan_digest == plan_digest)
+        return tuple(each.manifest.step for each in self._list_complete() if each.manifest.plan_digest == plan_digest)
 
     def remove_all_but_newest(self, count: int) -> None:
         """Remove all checkpoints that are older than the newest `count` complete ones.
@@ -184,13 +190,7 @@ class CheckpointFolder:
 
     def _list_complete(self) -> Iterator[CompleteCheckpoint]:
         """Yield the complete checkpoints, the newest first."""
-        for folder in self._list_step_folders():
-            try:
-                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
-                _check_files(checkpoint)
-            except CheckpointError:
-                continue  # it is not complete
-            yield checkpoint
+        return (found for found in self.check_checkpoints() if isinstance(found, CompleteCheckpoint))
 
     def _list_step_folders(self) -> list[Path]:
         """Return the folders of all checkpoints, the newest first."""

@@ -34,6 +34,7 @@ class NodeCheckpoints:
     trial: str
     node_name: str
     period: int  # steps from one checkpoint to the next
+    first_step: int  # of the trial; above 0, the trial has begun with the checkpoint of this step
     device: ComputeDevice
     client: MembershipClient
     clock: Clock
@@ -62,8 +63,12 @@ class NodeCheckpoints:
         )
 
     def list_steps(self) -> tuple[int, ...]:
-        """Return the steps before which there is a complete checkpoint, and 0: training can always begin anew."""
-        return (0, *self.folder.list_complete_steps(self.plan_digest))
+        """Return the steps from which this node can continue.
+
+        These are the steps of complete checkpoints, and 0 if the trial began there: then it can always begin anew.
+        """
+        beginning = () if self.first_step else (0,)
+        return (*beginning, *self.folder.list_complete_steps(self.plan_digest))
 
     def read(self, step: int) -> State:
         """Return the state of this node before `step`.

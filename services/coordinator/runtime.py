@@ -132,7 +132,8 @@ class CoordinatorRuntime:
 
     @cached_property
     def _evaluator(self) -> ModelEvaluator:
-        return ModelEvaluator(self.plan, self.data, self.clock, self.log)
+        is_reached = self.plan.continued is not None and self.plan.continued.is_target_reached
+        return ModelEvaluator(self.plan, self.data, self.clock, self.log, has_reached_target=is_reached)
 
     @cached_property
     def _training_intervals(self) -> TrainingIntervalLog:
@@ -240,9 +241,19 @@ class CoordinatorRuntime:
         self.log.log_end("init_stop")
         self._run_start_s = self.clock.now()
         self.log.log_start("run_start")
-        self._training_intervals.log_start(1, 0)
+        self._log_first_training_interval()
         self.membership.start_watching()
         self._run_started.set()
+
+    def _log_first_training_interval(self) -> None:
+        """Log the start of the training, and the checkpoint with which it continues an earlier one."""
+        step = self.plan.first_step
+        if self.plan.continued:
+            value = self.plan.continued.model_dump(mode="json", exclude={"step"})
+            self.log.log_event("training_continued", value, step=step)
+        # An evaluation that is due at the step of the checkpoint comes after the checkpoint.
+        epoch = max(0, step - 1) // self.plan.steps_per_epoch + 1
+        self._training_intervals.log_start(epoch, self.plan.data_order.count_samples_before(step))
 
     async def _evaluate_parameters(self, point_report: EvaluationPointReport) -> None:
         """Evaluate the model parameters in a worker's report.

@@ -111,6 +111,7 @@ async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServic
         RecoveryPoints(pattern.exchange_period, capacity),
         _make_checkpoints(plan, worker.node, services, worker.algorithm_context.device),
         plan.recovery.on_failure == "restore",
+        continues_other_trial=plan.continued is not None and not plan.continued.is_attempt,
     )
     return await training.train()
 
@@ -127,6 +128,7 @@ def _make_checkpoints(
         plan.trial,
         node.name,
         plan.recovery.checkpoint.steps,
+        plan.first_step,
         device,
         services.membership,
         services.clock,

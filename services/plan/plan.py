@@ -217,9 +217,10 @@ class Plan(FrozenRecord, ABC):
     def sha256(self) -> str:
         """SHA-256 digest of the trial plan.
 
-        All nodes of a trial must have the same digest.
+        All nodes of a trial must have the same digest. It does not contain the mechanism that an engine chooses for
+        delays at the start of the trial: a checkpoint with which the trial begins has the digest before.
         """
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json(exclude={"delay_mechanism"}).encode()).hexdigest()
 
     @property
     def worker_server_push_pairs(self) -> tuple[Flow, ...]:

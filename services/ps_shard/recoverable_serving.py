@@ -68,6 +68,7 @@ class RecoverableServing:
         self._keep_state()
         step = self.server.machine.version * self.steps_per_update
         if self.checkpoints is not None and self.checkpoints.is_due(step):
+            self.server.update_log.flush()  # a trial that continues from the checkpoint needs the log of all updates
             state = self.server.copy_state()
             await self.checkpoints.write(step, self.follower.membership.epoch, state.samples, state)
 

@@ -16,6 +16,12 @@ class CheckpointSettings(FrozenRecord):
     """How often the nodes of a trial write checkpoints."""
 
     steps: PositiveInt = Field(description="steps from one checkpoint to the next")
+    initial: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of an earlier trial, such as runs/mine/20260102T030405Z-abcd/trials/001-ring-w4-r0: every "
+        "trial continues from its last checkpoint, on the same or on another number of workers",
+    )
 
 
 class RecoverySettings(FrozenRecord):

@@ -31,6 +31,10 @@ class LossAndStepCounters:
         """
         return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
+    def only_losses(self) -> "LossAndStepCounters":
+        """Return counters with these losses, whose steps and compute deadlines start at zero."""
+        return LossAndStepCounters(self.loss_sum, self.loss_samples)
+
     def count_compute_deadline(self, *, is_missed: bool) -> None:
         """Count a compute deadline, and whether the deadline was missed.
 

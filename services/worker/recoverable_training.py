@@ -1,7 +1,7 @@
 """Training of a worker that goes on after the loss of a worker, and that can begin with a checkpoint."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.checkpoints.node_checkpoints import NodeCheckpoints
 from services.checkpoints.state_transfer import receive_state, send_state
@@ -31,6 +31,7 @@ class RecoverableTraining:
     points: RecoveryPoints
     checkpoints: NodeCheckpoints | None  # None: no checkpoint is written
     continues_from_checkpoints: bool  # whether nodes go back to a checkpoint after a loss, not to a step in memory
+    continues_other_trial: bool = False  # whether the checkpoint of the first step is that of another trial
 
     async def train(self) -> WorkerRuntime:
         """Train to the end of the run, and return the worker of the last membership epoch.
@@ -108,5 +109,7 @@ class RecoverableTraining:
         if step == 0:
             return None
         position = import_position(checkpoints.read(step))
+        if self.continues_other_trial and step == checkpoints.first_step:
+            position = replace(position, counters=position.counters.only_losses())
         self.points.replace_all(position)
         return position

@@ -87,6 +87,7 @@ class WorkerRuntime:
             self.counters = start.counters
         is_point_open = start is not None and self._is_evaluation_due(step, result)
         while True:
+            step_log.flush_before_checkpoint(step, self.plan.recovery)
             await keep_position(TrainingPosition(step, result, self.counters))
             if is_point_open:
                 result, decision = await self._report_evaluation_point(step, result)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -81,11 +82,14 @@ def test_a_worker_that_has_joined_again_is_killed_again(tmp_path: Path, engine: 
     assert causes.count("worker-1 joined again") == 2
 
 
-def test_restored_training_has_the_bits_of_undisturbed_training(tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_restored_training_has_the_bits_of_undisturbed_training(tmp_path: Path, engine: str, seed: int) -> None:
+    """A random worker is killed at a random step."""
     recovery = {**QUICK, "on_failure": "restore", "checkpoint": {"steps": 5}}
-    strategies = {"ring": RING, "ps": SERVER}
+    strategies, random = {"ring": RING, "ps": SERVER}, Random(seed)
+    kill = {"kind": "kill", "of": [f"worker-{random.randrange(2)}"], "at": {"step": random.randrange(1, 38)}}
 
-    run = run_faults(tmp_path, engine, [KILL], strategies, recovery=recovery, attempts=1)
+    run = run_faults(tmp_path, engine, [kill], strategies, recovery=recovery, attempts=1)
     undisturbed = run_faults(tmp_path, "simulated", [], strategies, recovery=recovery)
 
     assert_budget_used(run)

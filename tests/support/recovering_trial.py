@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from compose.runs.trials.continued_trials import continue_training
 from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, TrainingPlan, make_plan
@@ -37,12 +38,14 @@ class RecoveringTrial:
         recovery: Mapping[str, Any],
         events: Sequence[Mapping[str, Any]],
         folder: Path,
+        workers: int = 4,
+        **workload: Any,
     ) -> Self:
-        """Simulate the trial; `folder` receives its checkpoints, and may have some."""
+        """Simulate the trial; `folder` receives its plan and its checkpoints, and may have some of an earlier trial."""
         document = {
             "name": "recovery",
-            "workload": WORKLOAD,
-            "cluster": {"workers": 4, "worker": WORKER},
+            "workload": {**WORKLOAD, **workload},
+            "cluster": {"workers": workers, "worker": WORKER},
             "strategies": {"it": dict(strategy)},
             "events": list(events),
             "recovery": dict(recovery),
@@ -50,7 +53,10 @@ class RecoveringTrial:
         }
         (trial,) = Scenario.decode(document).trials()
         plan = make_plan(trial, "recovery", "simulated", DummyAddresses())
+        plan = continue_training(plan, folder)
         assert isinstance(plan, TrainingPlan)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "plan.json").write_text(plan.model_dump_json())
         lines: dict[str, list[str]] = defaultdict(list)
         simulate_trial(plan, lambda node: lines[node].append, folder)
         return cls(plan, lines)

@@ -23,6 +23,7 @@ from compose.runs.run_folder import (
     how_to_continue,
 )
 from compose.runs.trials.candidate_probes import CandidateProbes
+from compose.runs.trials.continued_trials import continue_training
 from compose.runs.trials.supervisor import failure_reason
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
@@ -126,7 +127,8 @@ class TrialSequence:
     def _run_attempt(self, plan: Plan) -> TrialOutcome:
         """Run one attempt at a trial in the trial's folder, and write its outcome.
 
-        The outcome is written even if the attempt is interrupted. Any other error than those of
+        After an interruption of the run, the attempt begins with the last checkpoint of the interrupted one. The
+        outcome is written even if the attempt is interrupted. Any other error than those of
         `_end_run_if_no_trial_can_succeed` fails only this trial: the engine may be able to run the next one, and a
         sweep of hours must not end early.
         """
@@ -137,7 +139,7 @@ class TrialSequence:
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))
         outcome = TrialOutcome(trial=plan.trial, engine=self.engine.name, status="aborted", reason="interrupted")
         try:
-            outcome = self.engine.run_trial(plan, trial_folder, self.observer)
+            outcome = self.engine.run_trial(self._continue_training(plan, trial_folder), trial_folder, self.observer)
         except Exception as error:  # noqa: BLE001 - see the docstring; the reason names the type of the error
             reason = failure_reason(error)
             outcome = TrialOutcome(trial=plan.trial, engine=self.engine.name, status="failed", reason=reason)
@@ -171,6 +173,13 @@ class TrialSequence:
                 f"{outcome.trial}: {outcome.reason}; the disk of {self.run_folder} is full; free disk space, then "
                 f"{how_to_continue(self.run_folder)}"
             )
+
+    def _continue_training(self, plan: Plan, trial_folder: Path) -> Plan:
+        """Return the plan of an attempt, which may begin with a checkpoint; nodes read it from its file."""
+        continued = continue_training(plan, trial_folder)
+        with explain_write_errors(self.run_folder):
+            (trial_folder / "plan.json").write_text(continued.model_dump_json(indent=1))
+        return continued
 
     def _find_disturbance(self, trial_folder: Path) -> str:
         """Return a possible disturbance, or an empty text if a check fails with an error.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SkippedScenarioError
+from compose.scenario_files.user_files.checkpoint_references import resolve_initial_checkpoint
 from compose.scenario_files.user_files.command_references import resolve_commands
 from compose.scenario_files.user_files.failure_trace_references import resolve_failure_traces
 from compose.scenario_files.user_files.file_references import resolve_code, resolve_data_file, resolve_data_files
@@ -66,6 +67,7 @@ def resolve_user_files(document: YamlDocument, folder: Path) -> YamlDocument:
         HostError: the copy of the code can't be written.
     """
     data = deepcopy(document.data)
+    resolve_initial_checkpoint(data, folder)
     problems = list(resolve_commands(YamlDocument(data, document.positions), folder))
     problems += resolve_speed_traces(YamlDocument(data, document.positions), folder)
     problems += resolve_failure_traces(YamlDocument(data, document.positions), folder)

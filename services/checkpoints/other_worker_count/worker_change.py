@@ -7,6 +7,7 @@ from typing import TypeVar
 from services.schema.arrays import Vector
 
 ValueT = TypeVar("ValueT")
+NumberT = TypeVar("NumberT", int, float)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,11 @@ class WorkerChange:
         """Return residuals by new rank, given those by old rank; None: zero."""
         return [self._add_sources(residuals, new, old) for new, old in enumerate(self.old_ranks)]
 
-    def add_counts(self, counts: Sequence[int]) -> list[int]:
-        """Return counts by new rank, given those by old rank; a new worker has none."""
-        return [0 if old is None else sum(counts[rank] for rank in self.list_sources(old)) for old in self.old_ranks]
+    def add_counts(self, counts: Sequence[NumberT]) -> list[NumberT]:
+        """Return counts or sums by new rank, given those by old rank; a new worker has none."""
+        zero = type(counts[0])(0)
+        sources = (() if old is None else self.list_sources(old) for old in self.old_ranks)
+        return [sum((counts[rank] for rank in ranks), zero) for ranks in sources]
 
     def _add_sources(self, residuals: Sequence[Vector | None], new: int, old: int | None) -> Vector | None:
         """Return the residual of a new rank."""

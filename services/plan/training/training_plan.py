@@ -15,6 +15,7 @@ from services.learning.partitions import AnyPartition, IidPartition
 from services.learning.schedules import AnySchedule, ConstantSchedule
 from services.plan.node_plan import NodeRole
 from services.plan.plan import Plan
+from services.plan.training.continued_training import ContinuedTraining
 from services.scenario.learning_task import learning_task_of
 from services.strategies.overlap import GradientBucket
 
@@ -41,6 +42,7 @@ class TrainingPlan(Plan):
     partition: AnyPartition = IidPartition()  # of the training samples over the workers
     part_sizes: tuple[int, ...] = ()  # training samples that each worker owns, by rank; empty: all share all samples
     class_counts: tuple[tuple[int, ...], ...] = ()  # the same by rank and class; empty, too, for a regression
+    continued: ContinuedTraining | None = None  # earlier training that the trial continues; None: it begins anew
 
     @property
     def data_order(self) -> DataOrder:
@@ -60,6 +62,11 @@ class TrainingPlan(Plan):
         Empty if it exchanges gradients after the backward pass.
         """
         return self.strategy.training_phases().first.describe_worker_exchange().gradient_buckets
+
+    @property
+    def first_step(self) -> int:
+        """Step with which the trial begins: 0, or the step of the checkpoint from which it continues."""
+        return self.continued.step if self.continued else 0
 
     @property
     def sample_budget(self) -> int:

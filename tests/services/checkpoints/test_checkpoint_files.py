@@ -171,7 +171,7 @@ def test_checkpoint_of_another_plan_is_an_error(tmp_path: Path) -> None:
     """Its ranks, shards and parameters have other meanings."""
     write(tmp_path / "file")
 
-    with pytest.raises(CheckpointError, match=f"belongs to the plan {PLAN}, but the plan of this trial is {'cd' * 32}"):
+    with pytest.raises(CheckpointError, match=f"belongs to the plan {PLAN}, but the plan of its trial is {'cd' * 32}"):
         read_checkpoint(tmp_path / "file", "cd" * 32, DEVICE)
 
 
