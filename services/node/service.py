@@ -212,7 +212,7 @@ async def _run_worker_or_server(
         timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
         shaping=make_link_shaping(plan, node, clock, link_conditions, files.link_state_file),
-        encrypt=plan.security.data == "tls",
+        protection=plan.security.data,
         payload_scale=plan.payload_scale,
     )
     transport.limit_incoming_streams(plan.payload_limit_bytes, RefusedConnectionLog(log))
