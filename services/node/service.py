@@ -228,6 +228,7 @@ async def _run_worker_or_server(
         measure_core_share=measure_cpu_core_share,
         trial_folder=files.trial_folder,
         link_conditions=link_conditions,
+        corruptor=transport.corruptor,
     )
     run_role = run_worker if node.role == "worker" else run_parameter_server
     async with transport:

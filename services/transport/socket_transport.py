@@ -10,11 +10,13 @@ from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
 from services.cluster.links.fluid_link import FirstLastByteTimes
+from services.cluster.links.message_corruption import MessageCorruptor
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.transport import (
+    Buffer,
     DataProtection,
     Message,
     MessageTag,
@@ -68,6 +70,7 @@ class SocketTransport(Transport):
         self.payload_scale = payload_scale
         self._sends_padding = payload_scale > 1 and not (shaping and shaping.emulates_rates)
         self.traffic = SentTraffic()
+        self.corruptor = MessageCorruptor()
         self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.max_message_bytes
         self.min_piece_bytes = self.message_lengths.min_piece_bytes
         self._addresses = addresses
@@ -164,6 +167,10 @@ class SocketTransport(Transport):
     def _count_tag_bytes(self, message: Message) -> int:  # noqa: ARG002 - of other data planes
         """Return the bytes of the authentication tags of a message."""
         return TAG_BYTES if self._authenticates_messages else 0
+
+    def _payload_on_wire(self, target: str, message: Message) -> Buffer:
+        """Return the payload of a message as it arrives: an event may flip bits in it, after its tag was computed."""
+        return self.corruptor.flip_bits(target, message.tag.kind_name, message.data)
 
     async def send(self, target: str, message: Message) -> None:
         self._add_to_traffic(target, message)

@@ -31,6 +31,7 @@ from services.wire.data_pb2 import IdentityProof, KeyReply
 TAG_BYTES = 16
 KEY_BYTES = 32
 NONCE_BYTES = 12  # of AES-GCM
+WRONG_TAG_REASON = "a message has a wrong authentication tag: it was altered, repeated, left out or reordered"
 
 AuthenticatedBytes: TypeAlias = Buffer | bytearray
 
@@ -64,9 +65,7 @@ class MessageAuthenticator:
         try:
             self._one_part_cipher.decrypt(next(self._nonces), bytes(tag), authenticated)
         except InvalidTag:
-            raise MessageAuthenticationError(
-                "a message has a wrong authentication tag: it was altered, repeated, left out or reordered"
-            ) from None
+            raise MessageAuthenticationError(WRONG_TAG_REASON) from None
 
 
 class StreamKeyAgreement:

@@ -14,7 +14,7 @@ from services.cluster.addresses import Address
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity, claimed_sender_name
-from services.runtime.transport import DataProtection, Message, MessageKind, MessageTag
+from services.runtime.transport import Buffer, DataProtection, Message, MessageKind, MessageTag
 from services.schema.errors import (
     AuthenticationError,
     DeadlineExceeded,
@@ -165,7 +165,7 @@ class GrpcTransport(SocketTransport):
                 with suppress(asyncio.InvalidStateError):  # the neighbour has ended the call; its reply says why
                     await self._agree_on_key(peer, stream)
                     end_of_stream = Message(MessageTag(0, MessageKind.END_OF_STREAM))
-                    await stream.call.write(_encode_for_stream(stream, end_of_stream, padding_bytes=0))
+                    await stream.call.write(_encode_for_stream(stream, end_of_stream, b"", padding_bytes=0))
                     await stream.call.done_writing()
                 receipt = await stream.call
         except TimeoutError:
@@ -183,7 +183,8 @@ class GrpcTransport(SocketTransport):
             await self._agree_on_key(target, stream)
             # Encoded only now: waiting messages cost no memory.
             padding_bytes = self._count_padding_bytes(message.size_bytes)
-            await stream.call.write(_encode_for_stream(stream, message, padding_bytes))
+            payload = self._payload_on_wire(target, message)
+            await stream.call.write(_encode_for_stream(stream, message, payload, padding_bytes))
             stream.sent_messages += 1
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             await self._raise_write_error(target, stream)
@@ -284,12 +285,17 @@ class GrpcTransport(SocketTransport):
         return StreamReceipt(messages=message_count)
 
 
-def _encode_for_stream(stream: _GrpcSendStream, message: Message, padding_bytes: int) -> bytes:
-    """Return a message as bytes, followed by its authentication tag if the stream has a key."""
+def _encode_for_stream(stream: _GrpcSendStream, message: Message, payload_on_wire: Buffer, padding_bytes: int) -> bytes:
+    """Return a message as bytes, followed by its authentication tag if the stream has a key.
+
+    The tag is that of the message. `payload_on_wire` is sent instead of its payload, and differs from it only if an
+    event corrupts the message.
+    """
     if stream.authenticator is None:
-        return encode_message(message, padding_bytes)
-    parts = (encode_message_prefix(message), message.data, *make_padding_buffers(padding_bytes))
-    return b"".join((*parts, stream.authenticator.make_tag(*parts)))
+        return encode_message(message._replace(data=payload_on_wire), padding_bytes)
+    prefix, padding = encode_message_prefix(message), make_padding_buffers(padding_bytes)
+    tag = stream.authenticator.make_tag(prefix, message.data, *padding)
+    return b"".join((prefix, payload_on_wire, *padding, tag))
 
 
 def _decode_from_stream(authenticator: MessageAuthenticator | None, encoded_message: bytes) -> Message:

@@ -128,7 +128,7 @@ class TcpTransport(SocketTransport):
                     return
                 sender = await stream.sender_task
                 end_of_stream = Message(MessageTag(0, MessageKind.END_OF_STREAM))
-                await sender.write_to_socket(*self._encode_message_buffers(sender, end_of_stream))
+                await sender.write_to_socket(*self._encode_message_buffers(peer, sender, end_of_stream))
                 (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
@@ -144,7 +144,7 @@ class TcpTransport(SocketTransport):
         try:
             if stream.is_broken:
                 raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
-            await self._write_message(stream, message)
+            await self._write_message(target, stream, message)
             stream.sent_messages += 1
         except TimeoutError:
             stream.close_after_failure()
@@ -169,7 +169,7 @@ class TcpTransport(SocketTransport):
         self._add_to_traffic(target, message)
         try:
             sender = stream.sender_task.result()
-            unsent = sender.write_and_return_unsent(*self._encode_message_buffers(sender, message))
+            unsent = sender.write_and_return_unsent(*self._encode_message_buffers(target, sender, message))
         except OSError as error:
             stream.finish_write(is_broken_off=True)
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
@@ -182,18 +182,19 @@ class TcpTransport(SocketTransport):
         )
         return write_task
 
-    def _encode_message_buffers(self, sender: StreamSender, message: Message) -> tuple[Buffer, ...]:
+    def _encode_message_buffers(self, target: str, sender: StreamSender, message: Message) -> tuple[Buffer, ...]:
         """Return the buffers to write for a message: prefix, payload and padding.
 
         Prefix and payload are each followed by their authentication tag if the stream has a key.
         """
         prefix = encode_message_prefix(message)
+        payload = self._payload_on_wire(target, message)
         padding = make_padding_buffers(self._count_padding_bytes(message.size_bytes))
         if sender.authenticator is None:
-            return (prefix, message.data, *padding)
+            return (prefix, payload, *padding)
         prefix_tag = sender.authenticator.make_tag(prefix)
         payload_tag = sender.authenticator.make_tag(message.data) if message.size_bytes else b""
-        return (prefix, prefix_tag, message.data, payload_tag, *padding)
+        return (prefix, prefix_tag, payload, payload_tag, *padding)
 
     def _count_tag_bytes(self, message: Message) -> int:
         tag_bytes = super()._count_tag_bytes(message)  # of the prefix
@@ -209,7 +210,7 @@ class TcpTransport(SocketTransport):
         except OSError as error:
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
-    async def _write_message(self, stream: _TcpSendStream, message: Message) -> None:
+    async def _write_message(self, target: str, stream: _TcpSendStream, message: Message) -> None:
         """Write a message to a stream.
 
         A time limit starts only if the kernel does not accept all bytes at once. A timer costs more than the rest of a
@@ -218,10 +219,10 @@ class TcpTransport(SocketTransport):
         if not stream.sender_task.done():
             async with asyncio.timeout(self._timeout_wall_s):
                 sender = await stream.sender_task
-                await sender.write_to_socket(*self._encode_message_buffers(sender, message))
+                await sender.write_to_socket(*self._encode_message_buffers(target, sender, message))
             return
         sender = stream.sender_task.result()
-        if unsent := sender.write_and_return_unsent(*self._encode_message_buffers(sender, message)):
+        if unsent := sender.write_and_return_unsent(*self._encode_message_buffers(target, sender, message)):
             async with asyncio.timeout(self._timeout_wall_s):
                 await sender.write_to_socket(*unsent)
 
