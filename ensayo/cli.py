@@ -144,7 +144,12 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         payload_lines,
         plan_table,
     )
-    from ensayo.terminal.terminal_text import chosen_collective_lines, host_capacity_lines, undeclared_rate_lines
+    from ensayo.terminal.terminal_text import (
+        chosen_collective_lines,
+        host_capacity_lines,
+        undeclared_rate_lines,
+        undetected_corruption_lines,
+    )
     from ensayo.unknown_predictions import repeat_lines, unknown_prediction_lines
 
     planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
@@ -157,6 +162,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         *break_even_density_lines(planned.plans),
         *unknown_prediction_lines(planned.plans),
         *repeat_lines(planned.plans),
+        *undetected_corruption_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),
         *strategy_choice_lines(planned.plans),

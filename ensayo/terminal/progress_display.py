@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ensayo.terminal.run_progress import RunProgress
-from ensayo.terminal.terminal_text import format_duration, trial_title
+from ensayo.terminal.terminal_text import format_duration, trial_title, undetected_corruption_lines
 from ensayo.unknown_predictions import repeat_lines
 from services.plan import Plan
 from services.scenario.scenario import Scenario
@@ -41,7 +41,7 @@ class RunProgressDisplay(ABC):
             return
         trial_count = f"{len(plans)} trial{'s' * (len(plans) != 1)}"
         self.print_line(f"{scenario.name}: {trial_count}, engine {engine_name} ({why_this_engine}), into {run_folder}")
-        for note in repeat_lines(plans):
+        for note in (*repeat_lines(plans), *undetected_corruption_lines(plans)):
             self.print_line(note)
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:

@@ -81,6 +81,20 @@ def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
             yield f"{trial}: collective auto chose {chosen}, predicted exchange {seconds} per step; {alternatives}"
 
 
+def undetected_corruption_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield a warning if events corrupt messages that have no authentication tags: training uses them as they are."""
+    undetected = {
+        plan.label: None
+        for plan in plans
+        if plan.security.data == "signed" and any(event.change.kind == "corrupt" for event in plan.events)
+    }
+    if undetected:
+        yield (
+            f"corrupted messages of {', '.join(undetected)} are not detected, and change the training; write security: "
+            "{data: authenticated} to refuse them"
+        )
+
+
 def undeclared_rate_lines(plans: Sequence[Plan]) -> Iterable[str]:
     """Return one line for each group of nodes whose links are not limited, though those of other nodes are."""
     return dict.fromkeys(line for plan in plans for line in describe_undeclared_rates(plan.nodes, plan.network))

@@ -10,8 +10,9 @@ from services.cluster.failure_laws import AnyFailureLaw, ExponentialLaw, Failure
 from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.units import Duration
 
-# Who applies an event: whatever shapes the links, the worker itself, or the engine that started the nodes.
-EventApplier: TypeAlias = Literal["links", "worker", "engine"]
+# Who applies an event: whatever shapes the links, the worker itself, the engine that started the nodes, or nodes that
+# send messages.
+EventApplier: TypeAlias = Literal["links", "worker", "engine", "sender"]
 STOPPED_COMPUTE = inf  # factor of the compute time while a worker is stopped
 
 
@@ -83,6 +84,7 @@ class DeclaredEvent(ScenarioComponent):
     node_key: ClassVar[str] = "of"  # the key that lists the nodes
     applied_by: ClassVar[EventApplier]
     may_concern_coordinator: ClassVar[bool] = False
+    changes_times: ClassVar[bool] = True  # of steps or messages, so that closed forms do not describe the trial
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pydantic import Field, PositiveFloat
 from services.cluster.declared_event import STOPPED_COMPUTE, EventApplier, LastingEvent
 from services.cluster.failure_laws import FailureTrace, RecurringEvent
 from services.cluster.links.impairments import AnyPacketLoss
+from services.cluster.links.message_corruption import MessageCorruption
 from services.cluster.node_faults import COORDINATOR, AnyNodeFault, NodeFault
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict
@@ -88,7 +89,8 @@ class WorkerPause(LastingEvent):
 
 
 AnyDeclaredEvent: TypeAlias = Annotated[
-    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | AnyNodeFault, Field(discriminator="kind")
+    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | MessageCorruption | AnyNodeFault,
+    Field(discriminator="kind"),
 ]
 
 

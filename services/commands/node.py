@@ -69,7 +69,7 @@ def process_group_settings(plan: CommandPlan, node: NodePlan, services: CommandN
         "peers": addresses,
         "listen": addresses[node.name],
         "secrets": str(services.secrets_folder),
-        "encrypt": plan.security.data == "tls",
+        "protection": plan.security.data,
         "dilation": plan.dilation,
         "collective": strategy["collective"],
         "compress": strategy["compress"],

@@ -25,7 +25,7 @@ class RunEventCoordinator(Protocol):
 
     @property
     def step_events(self) -> StepEventStarts:
-        """Start times of link events and faults of nodes that wait for a training step."""
+        """Start times of events of links, messages and nodes that wait for a training step."""
 
     @property
     def log(self) -> RunLog:

@@ -11,10 +11,10 @@ from services.runtime.run_log import RunLog
 
 @dataclass
 class StepEventStarts:
-    """Start times of link events and faults of nodes that are declared for a training step.
+    """Start times of events of links, messages and nodes that are declared for a training step.
 
-    The first worker that begins the step starts a link event. A fault of some workers starts when the first of these
-    does.
+    The first worker that begins the step starts a link event. An event of messages or a fault of some workers starts
+    when the first of these does.
     """
 
     events: Sequence[PlannedEvent]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.cluster.links.message_corruption import MessageCorruptor
 from services.ps_shard.runtime import BusyTime
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient
@@ -27,4 +28,5 @@ class NodeServices:
     membership: MembershipClient
     trial_folder: Path | None = None  # that has the checkpoints; None if none are written
     link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
+    corruptor: MessageCorruptor = field(default_factory=MessageCorruptor)  # of the transport
     update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one

@@ -212,7 +212,7 @@ async def _run_worker_or_server(
         timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
         shaping=make_link_shaping(plan, node, clock, link_conditions, files.link_state_file),
-        encrypt=plan.security.data == "tls",
+        protection=plan.security.data,
         payload_scale=plan.payload_scale,
     )
     transport.limit_incoming_streams(plan.payload_limit_bytes, RefusedConnectionLog(log))
@@ -228,6 +228,7 @@ async def _run_worker_or_server(
         measure_core_share=measure_cpu_core_share,
         trial_folder=files.trial_folder,
         link_conditions=link_conditions,
+        corruptor=transport.corruptor,
     )
     run_role = run_worker if node.role == "worker" else run_parameter_server
     async with transport:

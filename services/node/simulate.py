@@ -26,6 +26,7 @@ from services.runtime.control import (
     SwitchStageReport,
 )
 from services.runtime.membership import CheckpointReport, Membership, MembershipClient, RecoveryDecision, RecoveryReport
+from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
 from services.transport.virtual import MessageFaults, VirtualFabric
 
@@ -51,7 +52,7 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
     async def report_step_start(self, step: int) -> None:
         self.runtime.step_events.report_step_start(self.node_name, step)
 
-    async def await_link_event_start(self, event_number: int) -> float:
+    async def await_event_start(self, event_number: int) -> float:
         return await self.runtime.step_events.await_start(event_number)
 
     async def report_evaluation_point(self, point_report: EvaluationPointReport) -> StopOrSwitchDecision:
@@ -150,7 +151,7 @@ async def _run_trial(
 def _make_virtual_network(plan: TrainingPlan, message_faults: MessageFaults | None) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
-    return VirtualFabric(
+    fabric = VirtualFabric(
         uplinks,
         downlinks,
         plan.message_timeout_s,
@@ -160,6 +161,8 @@ def _make_virtual_network(plan: TrainingPlan, message_faults: MessageFaults | No
         plan.payload_scale,
         message_faults,
     )
+    fabric.refuses_corrupted_messages = plan.security.data == "authenticated"
+    return fabric
 
 
 def _make_node_services(
@@ -170,14 +173,17 @@ def _make_node_services(
     write_log: Callable[[str], object],
 ) -> NodeServices:
     client = InProcessCoordinatorClient(coordinator, node_name, fabric.wait_until_running)
+    log = RunLog(node_name, clock, write_log)
+    fabric.rejections[node_name] = RefusedConnectionLog(log)
     return NodeServices(
         transport=fabric.make_transport(node_name),
         control=client,
         membership=client,
         clock=clock,
-        log=RunLog(node_name, clock, write_log),
+        log=log,
         read_interface_bytes=lambda: None,
         measure_core_share=lambda: None,
         trial_folder=coordinator.trial_folder,
         link_conditions=fabric.conditions[node_name],
+        corruptor=fabric.corruptors[node_name],
     )

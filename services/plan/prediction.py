@@ -114,7 +114,7 @@ def explain_inapplicable_forms_of_cluster(scenario: Scenario, nodes: Sequence[No
     unpaced = [node.name for node in nodes if node.role == "worker" and node.throughput is None]
     if unpaced:
         return f"{unpaced[0]} has no declared throughput"
-    if scenario.events:
+    if any(event.changes_times for event in scenario.events):
         return "events change links or devices"
     if any(path.losses or path.jitters for path in network.paths):
         return "packets are lost or have jitter"

@@ -101,14 +101,14 @@ class RunEventClient(ABC):
 
     @abstractmethod
     async def report_step_start(self, step: int) -> None:
-        """Report that a worker begins a step for which the scenario declares a link event or a fault of nodes.
+        """Report that a worker begins a step for which the scenario declares an event that no worker applies itself.
 
         The report is also sent if the worker has skipped the step.
         """
 
     @abstractmethod
-    async def await_link_event_start(self, event_number: int) -> float:
-        """Wait until a link event that is declared for a training step begins.
+    async def await_event_start(self, event_number: int) -> float:
+        """Wait until an event of links or of messages begins that is declared for a training step.
 
         Return the event's start time in virtual seconds.
         """

@@ -3,6 +3,7 @@
 The certificate comes from the run's own authority; the proofs are for data streams.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_bytes
@@ -50,18 +51,54 @@ class NodeIdentity:
         ca, certificate, key = ((secrets_folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE))
         return cls(node_name, ca, certificate, key)
 
-    def make_identity_proof(self, receiver_name: str) -> bytes:
+    def make_identity_proof(self, receiver_name: str, public_key: bytes = b"") -> bytes:
         """Return a signed proof of this node's identity, for a stream to one receiver.
 
-        The node opens the stream with the proof.
+        The node opens the stream with the proof. `public_key` is the sender's public key of the stream; it is empty if
+        the messages of the stream have no authentication tags.
         """
-        key, issued_at, nonce = load_pem_private_key(self.private_key, None), time(), token_bytes(NONCE_BYTES)
+        issued_at, nonce = time(), token_bytes(NONCE_BYTES)
+        proof = IdentityProof(
+            certificate=self.certificate_der,
+            issued_at=issued_at,
+            signature=self.sign_text(_identity_proof_text(self.name, receiver_name, issued_at, nonce, public_key)),
+            nonce=nonce,
+            public_key=public_key,
+        )
+        return bytes(proof.SerializeToString())
+
+    @property
+    def certificate_der(self) -> bytes:
+        """The node's certificate in DER format."""
+        return x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
+
+    def sign_text(self, text: bytes) -> bytes:
+        """Return the signature of a text by the key of this node's certificate."""
+        key = load_pem_private_key(self.private_key, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
-        certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
-        signature = key.sign(_identity_proof_text(self.name, receiver_name, issued_at, nonce), ec.ECDSA(SHA256()))
-        proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature, nonce=nonce)
-        return bytes(proof.SerializeToString())
+        return key.sign(text, ec.ECDSA(SHA256()))
+
+    def verify_signed_text(self, certificate_der: bytes, make_text: Callable[[str], bytes], signature: bytes) -> str:
+        """Verify a signature by another node of this run, and return the node's name.
+
+        Args:
+            certificate_der: certificate of the other node, in DER format.
+            make_text: returns the text that a node of the given name has signed.
+            signature: signature of the text.
+
+        Raises:
+            InvalidSignature: another key has signed the text, or the certificate is not of this run.
+            ValueError, TypeError, LookupError: the certificate is damaged, or has no elliptic-curve key.
+        """
+        certificate = x509.load_der_x509_certificate(certificate_der)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.ca_certificate))
+        name = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        key = certificate.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise TypeError(f"the certificate of {name} has no elliptic-curve key")
+        key.verify(signature, make_text(name), ec.ECDSA(SHA256()))
+        return name
 
     def verify_identity_proof(self, serialised_proof: bytes | None) -> str:
         """Verify a sender's proof of identity, and return the sender's name.
@@ -86,17 +123,13 @@ class NodeIdentity:
         return sender_name
 
     def _verify_proof_sender(self, proof: IdentityProof) -> str:
-        certificate = x509.load_der_x509_certificate(proof.certificate)
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.ca_certificate))
-        sender_name = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-        key = certificate.public_key()
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise TypeError(f"the certificate of {sender_name} has no elliptic-curve key")
         if len(proof.nonce) != NONCE_BYTES:
-            raise ValueError(f"the proof of {sender_name} has a nonce of {len(proof.nonce)} bytes")
-        signed_text = _identity_proof_text(sender_name, self.name, proof.issued_at, proof.nonce)
-        key.verify(proof.signature, signed_text, ec.ECDSA(SHA256()))
-        return sender_name
+            raise ValueError(f"a proof has a nonce of {len(proof.nonce)} bytes")
+
+        def make_text(sender_name: str) -> bytes:
+            return _identity_proof_text(sender_name, self.name, proof.issued_at, proof.nonce, proof.public_key)
+
+        return self.verify_signed_text(proof.certificate, make_text, proof.signature)
 
 
 def claimed_sender_name(serialised_proof: bytes | None) -> str:
@@ -111,5 +144,8 @@ def claimed_sender_name(serialised_proof: bytes | None) -> str:
         return ""
 
 
-def _identity_proof_text(sender_name: str, receiver_name: str, issued_at: float, nonce: bytes) -> bytes:
-    return f"{sender_name} to {receiver_name} at {issued_at!r}, nonce {nonce.hex()}".encode()
+def _identity_proof_text(
+    sender_name: str, receiver_name: str, issued_at: float, nonce: bytes, public_key: bytes = b""
+) -> bytes:
+    key = f", key {public_key.hex()}" if public_key else ""
+    return f"{sender_name} to {receiver_name} at {issued_at!r}, nonce {nonce.hex()}{key}".encode()

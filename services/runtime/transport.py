@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 Buffer = bytes | memoryview  # contiguous
+# Protection of messages between nodes: streams with a signed opening, tags of messages in addition, or TLS in addition.
+DataProtection: TypeAlias = Literal["signed", "authenticated", "tls"]
 
 
 class MessageKind(IntEnum):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
+from services.runtime.transport import DataProtection
 from services.schema.component import FrozenRecord
 from services.schema.units import Duration
 
@@ -26,9 +27,10 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1), BeforeValidator(_explain_
 class SecuritySettings(FrozenRecord):
     """Protection of the messages between nodes."""
 
-    data: Literal["signed", "tls"] = Field(
+    data: DataProtection = Field(
         "signed",
         description="protection of messages on the data network; signed: streams prove the identity of their sender; "
+        "authenticated: each message also has an authentication tag, so that altered messages are refused; "
         "tls: streams are encrypted too",
     )
 

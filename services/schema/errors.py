@@ -44,6 +44,14 @@ class AuthenticationError(NetworkError):
     """
 
 
+class MessageAuthenticationError(NetworkError):
+    """Error because a message of a data stream has a wrong authentication tag.
+
+    The message was altered, repeated, left out or reordered on its way. It is refused before it is decoded, and no
+    later message of its stream can be verified.
+    """
+
+
 class NodeLossError(EnsayoError):
     """Error because a training can't go on without a node that was lost."""
 

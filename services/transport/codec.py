@@ -95,7 +95,7 @@ def encode_message_prefix(message: Message) -> bytes:
     )
 
 
-def decode_message(encoded_message: bytes) -> Message:
+def decode_message(encoded_message: Buffer) -> Message:
     """Decode a serialised `DataMessage`, and return the message.
 
     If this codec wrote it without padding, the payload is not copied.
@@ -104,7 +104,7 @@ def decode_message(encoded_message: bytes) -> Message:
         ProtocolError: the bytes are not a `DataMessage`.
     """
     if (fields := _unpack_prefix(encoded_message)) is None:
-        return _decode_with_protobuf(encoded_message)
+        return _decode_with_protobuf(bytes(encoded_message))
     payload = memoryview(encoded_message)[PREFIX_BYTES:]
     if (size_bytes := count_payload_bytes(fields)) == payload.nbytes:
         return build_message(fields, payload)

@@ -10,14 +10,25 @@ from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
 from services.cluster.links.fluid_link import FirstLastByteTimes
+from services.cluster.links.message_corruption import MessageCorruptor
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.refused_connections import RefusedConnectionLog
-from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
+from services.runtime.transport import (
+    Buffer,
+    DataProtection,
+    Message,
+    MessageTag,
+    PendingMessage,
+    ReceiveCallback,
+    SentTraffic,
+    Transport,
+)
 from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
+from services.transport.stream_authentication import TAG_BYTES
 
 # Wall seconds within which an unknown process that has connected must prove its identity.
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -42,7 +53,7 @@ class SocketTransport(Transport):
         timeout_s: float,
         stream_lifetime_s: float,
         shaping: TransportShaping | None = None,
-        encrypt: bool = False,
+        protection: DataProtection = "signed",
         payload_scale: float = 1.0,
     ) -> None:
         """Create a transport that has no open streams yet.
@@ -52,13 +63,14 @@ class SocketTransport(Transport):
             timeout_s: virtual seconds within which a message must be taken or received.
             stream_lifetime_s: virtual seconds for which a stream may stay open.
             shaping: emulation of the network that the kernel does not do; None when the kernel does all of it.
-            encrypt: whether the streams use TLS in addition to the signed identity.
+            protection: protection of messages, in addition to the signed identity with which a stream is opened.
             payload_scale: bytes on the wire for each byte of a payload. Messages are padded to this size, unless
                 `shaping` emulates the rates of links: such links only need to know the size.
         """
         self.payload_scale = payload_scale
         self._sends_padding = payload_scale > 1 and not (shaping and shaping.emulates_rates)
         self.traffic = SentTraffic()
+        self.corruptor = MessageCorruptor()
         self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.max_message_bytes
         self.min_piece_bytes = self.message_lengths.min_piece_bytes
         self._addresses = addresses
@@ -68,7 +80,8 @@ class SocketTransport(Transport):
         self._timeout_wall_s = clock.to_wall_s(timeout_s)
         self._stream_lifetime_wall_s = clock.to_wall_s(stream_lifetime_s)
         self._shaping = shaping
-        self._tls = identity if encrypt else None
+        self._tls = identity if protection == "tls" else None
+        self._authenticates_messages = protection == "authenticated"
         self._mailbox = Mailbox(timeout_s, clock.to_wall_s(1.0))
         self._payload_limit_bytes = DEFAULT_PAYLOAD_LIMIT_BYTES
         self._rejections: RefusedConnectionLog | None = None
@@ -148,7 +161,16 @@ class SocketTransport(Transport):
     def _add_to_traffic(self, target: str, message: Message) -> None:
         """Add a message to the counters of sent traffic."""
         header_bytes = PADDING_HEADER_BYTES if self._count_padding_bytes(message.size_bytes) else 0
-        self.traffic.add_message(target, self.size_on_wire(message), PREFIX_BYTES + header_bytes)
+        framing_bytes = PREFIX_BYTES + header_bytes + self._count_tag_bytes(message)
+        self.traffic.add_message(target, self.size_on_wire(message), framing_bytes)
+
+    def _count_tag_bytes(self, message: Message) -> int:  # noqa: ARG002 - of other data planes
+        """Return the bytes of the authentication tags of a message."""
+        return TAG_BYTES if self._authenticates_messages else 0
+
+    def _payload_on_wire(self, target: str, message: Message) -> Buffer:
+        """Return the payload of a message as it arrives: an event may flip bits in it, after its tag was computed."""
+        return self.corruptor.flip_bits(target, message.tag.kind_name, message.data)
 
     async def send(self, target: str, message: Message) -> None:
         self._add_to_traffic(target, message)

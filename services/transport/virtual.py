@@ -6,6 +6,7 @@ The `simulated` engine and tests use this network.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
@@ -15,12 +16,17 @@ from services.cluster.links.fluid_link import (
     to_goodput_bytes_per_s,
 )
 from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.cluster.links.message_corruption import MessageCorruptor
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
 from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
 from services.schema.errors import PeerUnreachable
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks
+from services.transport.stream_authentication import WRONG_TAG_REASON
+
+if TYPE_CHECKING:
+    from services.runtime.refused_connections import RefusedConnectionLog
 
 EMPTY_NETWORK = Network()
 
@@ -76,6 +82,10 @@ class VirtualFabric:
         self._frozen_nodes: dict[str, asyncio.Event] = {}  # node -> set when the node continues
         self._lost_nodes: set[str] = set()
         self._message_faults = message_faults
+        self.refuses_corrupted_messages = False  # as receivers do that verify authentication tags
+        self.corruptors = {name: MessageCorruptor() for name in uplinks}
+        self.rejections: dict[str, RefusedConnectionLog] = {}  # by node; a node that logs none is missing
+        self._broken_streams: set[tuple[str, str]] = set()  # (source, target): the target has refused a message
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
     def make_transport(self, node_name: str) -> "VirtualTransport":
@@ -109,31 +119,58 @@ class VirtualFabric:
     def recover_node(self, node_name: str) -> None:
         """Let a lost node send and receive again, without the messages from before its loss."""
         self._lost_nodes.discard(node_name)
+        self.reopen_streams(node_name)
         self.mailboxes[node_name] = Mailbox(self._timeout_s)
         for mailbox in self.mailboxes.values():
             mailbox.forget_source(node_name)
 
-    def raise_if_lost(self, node_name: str) -> None:
-        """Raise PeerUnreachable if a node is lost, so that no connection to it can be opened."""
-        if node_name in self._lost_nodes:
-            raise PeerUnreachable(f"{node_name} refused the connection")
+    def reopen_streams(self, node_name: str) -> None:
+        """Let the streams from and to a node begin anew after a message in them was refused."""
+        self._broken_streams = {stream for stream in self._broken_streams if node_name not in stream}
 
-    def start_delivery(self, source: str, target: str, message: Message, size_bytes: int) -> None:
+    def raise_if_unreachable(self, source: str, target: str) -> None:
+        """Raise an error if a node can't send messages to another one.
+
+        Raises:
+            PeerUnreachable: the target is lost, or has refused a message of the stream.
+        """
+        if target in self._lost_nodes:
+            raise PeerUnreachable(f"{target} refused the connection")
+        if (source, target) in self._broken_streams:
+            raise PeerUnreachable(f"the stream to {target} broke off: {target} has refused a message")
+
+    def start_delivery(
+        self, source: str, target: str, message: Message, size_bytes: int, *, is_corrupted: bool = False
+    ) -> None:
         """Start to deliver a message that has entered the sender's link.
 
-        It counts as `size_bytes` on links. Earlier messages of this sender are delivered first.
+        It counts as `size_bytes` on links. Earlier messages of this sender are delivered first. A corrupted message is
+        refused instead if receivers verify authentication tags.
         """
-        task = asyncio.get_running_loop().create_task(self._deliver(source, target, message, size_bytes))
+        is_refused = is_corrupted and self.refuses_corrupted_messages
+        delivery = self._deliver(source, target, message, size_bytes, is_refused=is_refused)
+        task = asyncio.get_running_loop().create_task(delivery)
         self._delivery_tasks.add(task)
         task.add_done_callback(self._delivery_tasks.discard)
 
-    async def _deliver(self, source: str, target: str, message: Message, size_bytes: int) -> None:
+    async def _deliver(self, source: str, target: str, message: Message, size_bytes: int, *, is_refused: bool) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
-        if self._message_faults is None:
+        if is_refused:
+            asyncio.get_running_loop().call_at(delivery_s, self._refuse_message, source, target)
+        elif (source, target) in self._broken_streams:
+            return
+        elif self._message_faults is None:
             self.mailboxes[target].deliver_at(delivery_s, source, message)
         else:
             self._deliver_with_faults(self._message_faults, delivery_s, source, target, message)
+
+    def _refuse_message(self, source: str, target: str) -> None:
+        """Record that a node refuses a message with a wrong authentication tag, and break the stream."""
+        if target in self.rejections:
+            self.rejections[target].record(WRONG_TAG_REASON, source)
+        self._broken_streams.add((source, target))
+        self.mailboxes[target].mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
 
     def _deliver_with_faults(
         self, message_faults: MessageFaults, delivery_s: float, source: str, target: str, message: Message
@@ -164,18 +201,24 @@ class VirtualTransport(Transport):
         """Return at once, because all nodes of the virtual network are in this process."""
 
     def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
-        self._fabric.mailboxes[self._node_name].forget_sources(names, oldest_step)
+        lost_names = tuple(names)
+        for name in lost_names:
+            self._fabric.reopen_streams(name)
+        self._fabric.mailboxes[self._node_name].forget_sources(lost_names, oldest_step)
 
     async def send(self, target: str, message: Message) -> None:
         await self._fabric.wait_until_running(self._node_name)
-        self._fabric.raise_if_lost(target)
+        self._fabric.raise_if_unreachable(self._node_name, target)
         size_bytes = self.size_on_wire(message)
         self.traffic.add_message(target, size_bytes, framing_bytes=0)
-        message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards
+        data = bytes(message.data)  # a copy: the sender may change its buffer afterwards
+        data_on_wire = self._fabric.corruptors[self._node_name].flip_bits(target, message.tag.kind_name, data)
+        message = message._replace(data=data_on_wire)
         shaping = self._fabric.shapings[self._node_name]
         async with shaping.delay_outgoing(target, size_bytes) as passage:
             message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
-            self._fabric.start_delivery(self._node_name, target, message, size_bytes)
+            is_corrupted = data_on_wire is not data
+            self._fabric.start_delivery(self._node_name, target, message, size_bytes, is_corrupted=is_corrupted)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node_name].receive(source, *tags)

@@ -46,16 +46,28 @@ class DataHeader(_message.Message):
     def __init__(self, step: _Optional[int] = ..., kind: _Optional[int] = ..., chunk: _Optional[int] = ..., piece: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., link_start_s: _Optional[float] = ..., link_end_s: _Optional[float] = ..., update_s: _Optional[float] = ..., pending_samples: _Optional[int] = ..., waited_s: _Optional[float] = ..., skips_wait: _Optional[bool] = ...) -> None: ...
 
 class IdentityProof(_message.Message):
-    __slots__ = ("certificate", "issued_at", "signature", "nonce")
+    __slots__ = ("certificate", "issued_at", "signature", "nonce", "public_key")
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     ISSUED_AT_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
     certificate: bytes
     issued_at: float
     signature: bytes
     nonce: bytes
-    def __init__(self, certificate: _Optional[bytes] = ..., issued_at: _Optional[float] = ..., signature: _Optional[bytes] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    public_key: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., issued_at: _Optional[float] = ..., signature: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., public_key: _Optional[bytes] = ...) -> None: ...
+
+class KeyReply(_message.Message):
+    __slots__ = ("certificate", "public_key", "signature")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    public_key: bytes
+    signature: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., public_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class StreamReceipt(_message.Message):
     __slots__ = ("messages",)

@@ -1,4 +1,4 @@
-"""Scenario events in one node: slowdowns, pauses, stops of the worker and changes of links.
+"""Scenario events in one node: slowdowns, pauses, stops of the worker, changes of links and corrupted messages.
 
 The node applies them in time and logs their lateness.
 
@@ -7,6 +7,7 @@ The node applies them in time and logs their lateness.
 - Where the transport shapes links, every node applies the link events to its own view of the network. The nodes whose
   links change log them.
 - Where the kernel shapes links, nodes do not apply link events.
+- A node whose messages an event corrupts lets its transport flip bits in its next message, and logs that message.
 - The engine applies faults of nodes. A worker that the engine stops for a while computes for so much longer.
 """
 
@@ -14,9 +15,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from random import Random
 
 from services.cluster.events import PlannedEvent
 from services.cluster.links.link_conditions import ActiveLinkEvents
+from services.cluster.links.message_corruption import (
+    CorruptedMessage,
+    MessageCorruption,
+    MessageCorruptor,
+    PendingCorruption,
+)
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import RunEventClient
@@ -26,7 +35,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 
 @dataclass
 class ScenarioEventRunner:
-    """Applies the scenario's events in one node: link changes, slowdowns and pauses."""
+    """Applies the scenario's events in one node: link changes, slowdowns, pauses and corrupted messages."""
 
     plan: Plan
     node: NodePlan
@@ -34,6 +43,7 @@ class ScenarioEventRunner:
     clock: Clock
     log: RunLog
     link_conditions: ActiveLinkEvents | None  # current link events; None where the transport does not shape links
+    corruptor: MessageCorruptor | None = None  # of the node's messages; None where no transport of Ensayo sends them
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -47,10 +57,7 @@ class ScenarioEventRunner:
         """
         self._training_start_s = training_start_s
         for event in self.plan.events:
-            if event.is_link_event and self.link_conditions is not None:
-                self._start_event_task(self._run_link_event(event, self.link_conditions))
-            elif self._affects_this_worker(event) and event.time_s is not None:
-                self._start_event_task(self._slow_or_pause_worker(event, training_start_s + event.time_s))
+            self._start_event(event)
         try:
             yield
         finally:
@@ -61,11 +68,20 @@ class ScenarioEventRunner:
                 if isinstance(result, Exception):  # `CancelledError` is no `Exception`
                     raise result
 
+    def _start_event(self, event: PlannedEvent) -> None:
+        """Start the task of an event, unless it waits for a step of this worker or does not concern the node."""
+        if event.is_link_event and self.link_conditions is not None:
+            self._start_event_task(self._run_link_event(event, self.link_conditions))
+        elif isinstance(event.change, MessageCorruption) and self.corruptor and self.node.name in event.change.of:
+            self._start_event_task(self._corrupt_next_message(event, event.change, self.corruptor))
+        elif self._affects_this_worker(event) and event.time_s is not None:
+            self._start_event_task(self._slow_or_pause_worker(event, self._training_start_s + event.time_s))
+
     async def begin_events_of_step(self, step: int) -> None:
         """Begin the scenario's events that are declared for the step `step`.
 
-        Events are slowdowns, pauses, link changes and faults of nodes. Events of skipped steps begin as well: after a
-        switch all workers continue after the step of the fastest worker.
+        Events are slowdowns, pauses, changes of links and messages, and faults of nodes. Events of skipped steps begin
+        as well: after a switch all workers continue after the step of the fastest worker.
         """
         last_step = self._current_step
         self._current_step = max(last_step, step)  # after a recovery, steps are repeated, but not their events
@@ -93,13 +109,37 @@ class ScenarioEventRunner:
         return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)
 
     async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
-        if event.time_s is None:
-            start_s = await self.control.await_link_event_start(event.number)
-        else:
-            start_s = self._training_start_s + event.time_s
         await self._apply_event_until_end(
-            event, start_s, "transport", lambda: links.begin_event(event), lambda: links.end_event(event)
+            event,
+            await self._await_start(event),
+            "transport",
+            lambda: links.begin_event(event),
+            lambda: links.end_event(event),
         )
+
+    async def _corrupt_next_message(
+        self, event: PlannedEvent, corruption: MessageCorruption, corruptor: MessageCorruptor
+    ) -> None:
+        pending = PendingCorruption(
+            corruption.bits,
+            Random(f"{self.plan.seed} corrupt {event.number} {self.node.name}"),
+            partial(self._log_corrupted_message, event),
+        )
+        start_s = await self._await_start(event)
+        await self._apply_event_until_end(
+            event, start_s, "transport", lambda: corruptor.corrupt_next_message(pending), lambda: None
+        )
+
+    def _log_corrupted_message(self, event: PlannedEvent, message: CorruptedMessage) -> None:
+        is_detectable = self.plan.security.data == "authenticated"
+        value = {"number": event.number, **message.model_dump(), "is_detectable": is_detectable}
+        self.log.log_event("message_corrupted", value)
+
+    async def _await_start(self, event: PlannedEvent) -> float:
+        """Return the virtual time at which an event begins; if it waits for a step, return when it begins."""
+        if event.time_s is None:
+            return await self.control.await_event_start(event.number)
+        return self._training_start_s + event.time_s
 
     async def _apply_event_until_end(
         self,

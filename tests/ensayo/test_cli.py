@@ -113,6 +113,21 @@ def test_plan_states_why_no_closed_form_describes_a_trial() -> None:
     assert mark in lossy.splitlines()
 
 
+def test_plan_and_run_warn_of_corrupted_messages_that_are_not_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result of such a training has errors that no node knows of."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ("smoke", "--engine", "simulated", "--set", "events=[{kind: corrupt, of: [worker-1], at: {step: 3}}]")
+    warning = "corrupted messages of ring, ps_bsp, ps_asp are not detected, and change the training; write security: "
+
+    planned = output_of("plan", *arguments)
+    assert warning in planned
+    assert "events change links or devices" not in planned, "flipped bits change no time"
+    assert warning in CliRunner().invoke(cli.app, ["run", *arguments]).output
+    assert "not detected" not in output_of("plan", *arguments, "--set", "security.data=authenticated")
+
+
 def test_plan_states_from_which_keys_compute_speeds_follow() -> None:
     """A speed may follow from a throughput or from a utilisation; a wrong source would change every time."""
     by_throughput = output_of("plan", "smoke", "--engine", "simulated")

@@ -16,7 +16,7 @@ from refused_connection_events import make_proof_in_other_name
 
 from services.cluster.addresses import Address
 from services.runtime.identity import NodeIdentity
-from services.runtime.transport import Message, MessageKind, MessageTag
+from services.runtime.transport import DataProtection, Message, MessageKind, MessageTag
 from services.schema.errors import AuthenticationError, NetworkError, PeerUnreachable
 from services.transport.codec import encode_message
 from services.transport.grpc import data_plane
@@ -32,8 +32,8 @@ RunAttack = Callable[..., list[dict[str, Any]]]
 def attack_b(identities: dict[str, NodeIdentity], addresses: dict[str, Address]) -> RunAttack:
     """Return `attack_b(attack)`, which attacks b while it receives from a, and returns what b has refused."""
 
-    def run(attack: Callable[[], Awaitable[object]], *, encrypt: bool = False) -> list[dict[str, Any]]:
-        return attack_pair(GrpcTransport, identities, addresses, attack, encrypt=encrypt)
+    def run(attack: Callable[[], Awaitable[object]], *, protection: DataProtection = "signed") -> list[dict[str, Any]]:
+        return attack_pair(GrpcTransport, identities, addresses, attack, protection=protection)
 
     return run
 
@@ -124,13 +124,13 @@ def test_a_message_of_garbage_ends_its_stream_and_is_recorded(
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"PRI * HTTP/2.0", b"\xff" * 300], ids=["silent", "slow", "garbage"])
-@pytest.mark.parametrize("encrypt", [False, True], ids=["signed opening", "tls"])
+@pytest.mark.parametrize("protection", ["signed", "tls"])
 def test_a_connection_that_sends_no_call_in_time_is_closed(
     attack_b: RunAttack,
     addresses: dict[str, Address],
     monkeypatch: pytest.MonkeyPatch,
     first_bytes: bytes,
-    encrypt: bool,
+    protection: DataProtection,
 ) -> None:
     """A process that opens connections and sends nothing must not keep memory and descriptors of a node."""
     monkeypatch.setattr(data_plane, "HANDSHAKE_TIMEOUT_S", 1.0)
@@ -142,7 +142,7 @@ def test_a_connection_that_sends_no_call_in_time_is_closed(
             await asyncio.wait_for(reader.read(), 5.0)  # ends when b closes the connection
         writer.transport.abort()
 
-    assert attack_b(attack, encrypt=encrypt) == [], "gRPC closes it before Ensayo's code runs"
+    assert attack_b(attack, protection=protection) == [], "gRPC closes it before Ensayo's code runs"
 
 
 @pytest.mark.parametrize("unknown", ["no certificate", "another run's certificate"])
@@ -160,5 +160,5 @@ def test_tls_refuses_unknown_processes_and_grpc_writes_a_line(
         with pytest.raises(PeerUnreachable):
             await send_stream(addresses["b"], proof, tls_identity=other_node if "another" in unknown else None)
 
-    assert attack_b(attack, encrypt=True) == []
+    assert attack_b(attack, protection="tls") == []
     assert "Handshake failed" in capfd.readouterr().err

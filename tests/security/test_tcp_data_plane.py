@@ -18,7 +18,7 @@ from services.runtime.clock import WallClock
 from services.runtime.identity import NodeIdentity
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
-from services.runtime.transport import Message, MessageKind, MessageTag
+from services.runtime.transport import DataProtection, Message, MessageKind, MessageTag
 from services.schema.errors import AuthenticationError, PeerUnreachable
 from services.transport.codec import _encode_payload_size, encode_message_prefix
 from services.transport.tcp import receiver, tls_handshake
@@ -34,8 +34,8 @@ RunAttack = Callable[..., list[dict[str, Any]]]
 def attack_b(identities: dict[str, NodeIdentity], addresses: dict[str, Address]) -> RunAttack:
     """Return `attack_b(attack)`, which attacks b while it receives from a, and returns what b has refused."""
 
-    def run(attack: Callable[[], Awaitable[object]], *, encrypt: bool = False) -> list[dict[str, Any]]:
-        return attack_pair(TcpTransport, identities, addresses, attack, encrypt=encrypt)
+    def run(attack: Callable[[], Awaitable[object]], *, protection: DataProtection = "signed") -> list[dict[str, Any]]:
+        return attack_pair(TcpTransport, identities, addresses, attack, protection=protection)
 
     return run
 
@@ -189,7 +189,7 @@ def test_tls_without_a_certificate_of_the_run_is_refused_and_recorded(
         with suppress(OSError):
             await write_bytes(addresses["b"], b"\xff" * 300, None if certificate == "no TLS" else context)
 
-    (refused,) = attack_b(attack, encrypt=True)
+    (refused,) = attack_b(attack, protection="tls")
 
     assert refused["reason"].startswith("the TLS handshake failed: ")
 
@@ -204,14 +204,14 @@ def test_a_slow_tls_handshake_is_refused_and_recorded(
         with suppress(ConnectionResetError):
             assert await write_bytes(addresses["b"], b"\x16") == b""
 
-    (refused,) = attack_b(attack, encrypt=True)
+    (refused,) = attack_b(attack, protection="tls")
 
     assert "SSL handshake is taking longer than 0.2 seconds" in refused["reason"]
 
 
-@pytest.mark.parametrize("encrypt", [False, True], ids=["signed opening", "tls"])
-def test_an_altered_message_is_detected_with_tls_only(
-    identities: dict[str, NodeIdentity], addresses: dict[str, Address], encrypt: bool
+@pytest.mark.parametrize("protection", ["signed", "authenticated", "tls"])
+def test_an_altered_message_is_detected_with_authentication_or_tls_only(
+    identities: dict[str, NodeIdentity], addresses: dict[str, Address], protection: DataProtection
 ) -> None:
     """The signature protects the opening of a stream, not its messages: docs/security.md says so."""
     lines: list[str] = []
@@ -220,7 +220,7 @@ def test_an_altered_message_is_detected_with_tls_only(
         proxy = AlteringProxy(addresses["b"])
         views = {"a": addresses | {"b": await proxy.start()}, "b": addresses}
         nodes = {
-            name: TcpTransport(views[name], identities[name], WallClock(), 5.0, 30.0, None, encrypt) for name in "ab"
+            name: TcpTransport(views[name], identities[name], WallClock(), 5.0, 30.0, None, protection) for name in "ab"
         }
         nodes["b"].limit_incoming_streams(1 << 20, RefusedConnectionLog(RunLog("b", WallClock(), lines.append)))
         for node in nodes.values():
@@ -237,14 +237,15 @@ def test_an_altered_message_is_detected_with_tls_only(
             nodes["a"]._streams["b"].close_after_failure()
             await proxy.close()
 
-    if not encrypt:
+    if protection == "signed":
         assert sum(asyncio.run(main())) == 1, "one bit is wrong, and the receiver does not know"
         assert not lines
         return
     with pytest.raises(PeerUnreachable, match="a broke off its stream"):
         asyncio.run(main())
     (line,) = lines
-    assert "TLS rejects the bytes of the stream" in line
+    reasons = {"tls": "TLS rejects the bytes of the stream", "authenticated": "has a wrong authentication tag"}
+    assert reasons[protection] in line
 
 
 class AlteringProxy:

@@ -11,7 +11,7 @@ from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
-from services.runtime.transport import Message, MessageKind, MessageTag
+from services.runtime.transport import DataProtection, Message, MessageKind, MessageTag
 from services.transport.socket_transport import SocketTransport
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
@@ -24,7 +24,7 @@ def attack_pair(
     addresses: Mapping[str, Address],
     attack: Attack,
     *,
-    encrypt: bool = False,
+    protection: DataProtection = "signed",
 ) -> list[dict[str, Any]]:
     """Run an attack on b between two messages from a to b, and return the rejections in the log of b.
 
@@ -34,7 +34,7 @@ def attack_pair(
 
     async def main() -> None:
         clock = WallClock()
-        nodes = {name: plane(addresses, identities[name], clock, 5.0, 30.0, None, encrypt) for name in "ab"}
+        nodes = {name: plane(addresses, identities[name], clock, 5.0, 30.0, None, protection) for name in "ab"}
         log = RunLog("b", clock, log_lines.append)
         nodes["b"].limit_incoming_streams(PAYLOAD_LIMIT_BYTES, RefusedConnectionLog(log))
         for node in nodes.values():

@@ -100,9 +100,15 @@ def plan_of(
 
 
 @pytest.fixture
-def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
+def simulated_trials() -> list[SimulatedTrial]:
+    """All trials of the test in their order, also those that have ended with an error."""
+    return []
+
+
+@pytest.fixture
+def simulate(monkeypatch: pytest.MonkeyPatch, simulated_trials: list[SimulatedTrial]) -> Simulate:
     """Simulate one strategy on a small regression: `simulate(strategy, workers, **workload, cluster=…)`."""
-    trials: list[SimulatedTrial] = []
+    trials = simulated_trials
     report_evaluation_point, leave = CoordinatorRuntime.report_evaluation_point, CoordinatorRuntime.leave
 
     async def record_point(runtime: CoordinatorRuntime, report: EvaluationPointReport) -> str:
@@ -118,7 +124,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
     monkeypatch.setattr(CoordinatorRuntime, "report_evaluation_point", record_point)
     monkeypatch.setattr(CoordinatorRuntime, "leave", record_final)
 
-    def run(
+    def run(  # noqa: PLR0913 - keys of a scenario
         strategy: Document,
         workers: int,
         *,
@@ -128,6 +134,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
         events: list[Document] | None = None,
         seed: int = 1,
         parts: dict[str, ScenarioComponent] | None = None,
+        data_protection: str = "signed",
         **workload: Any,
     ) -> SimulatedTrial:
         document = {
@@ -146,6 +153,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
             "timeouts": timeouts or {},
             "events": events or [],
             "seed": seed,
+            "security": {"data": data_protection},
         }
         trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step, parts=parts))
         trials.append(trial)

@@ -55,7 +55,7 @@ def _why_no_step_time_prediction(trial: TrialLogTables) -> str:
         "virtual time does not depend on the host": ran_in_virtual_time(trial),
         "a worker is not paced": any(node.throughput is None for node in workers),
         "the speeds of workers vary": any(node.variation for node in workers),
-        "events change links or devices": bool(plan.events),
+        "events change links or devices": any(event.change.changes_times for event in plan.events),
         "packets are lost or have jitter": any(path.losses or path.jitters for path in plan.network.paths),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")

@@ -133,7 +133,7 @@ async def _start_transport(settings: ProcessGroupSettings, time_limit_s: float) 
         timeout_s=max(settings.timeout_s, time_limit_s),  # to connect: other ranks may start later
         stream_lifetime_s=max(settings.timeout_s, time_limit_s),
         shaping=_make_shaping(settings, clock),
-        encrypt=settings.encrypt,
+        protection=settings.protection,
     )
     await transport.start()
     return transport

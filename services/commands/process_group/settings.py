@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from services.cluster.addresses import Address
 from services.collectives import AnyCollective, Collective, NetworkAndModelSizes, Ring
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
+from services.runtime.transport import DataProtection
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 from services.strategies.command import compressor_of_type
@@ -28,7 +29,7 @@ class ProcessGroupSettings(FrozenRecord):
     ranks: tuple[str, ...]  # names of all nodes, by rank in the default group
     listen: Address  # at which this process accepts streams
     secrets: Path  # folder with the certificate and key of this node
-    encrypt: bool = False  # whether streams are encrypted
+    protection: DataProtection = "signed"  # of the messages between nodes
     dilation: float = Field(1.0, gt=0)  # wall seconds per virtual second
     collective: AnyCollective = Ring()  # all-reduce algorithm
     compress: AnyCompressor = IdentityCompressor()  # number format of sums of fp32 and fp64 tensors

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import LinkChange, event_conflicts
+from services.cluster.links.message_corruption import MessageCorruption
 from services.scenario.commands.command_conflicts import find_command_conflicts
 from services.scenario.conflicts.recovery_conflicts import find_recovery_conflicts
 from services.scenario.conflicts.training_conflicts import find_training_size_conflicts, find_unswept_conflicts
@@ -41,6 +42,7 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
         (
             *find_unswept_conflicts(scenario),
             *find_recovery_conflicts(scenario),
+            *_find_corruption_conflicts(scenario),
             *_find_rate_change_conflicts(scenario),
         )
     )
@@ -108,3 +110,14 @@ def _find_rate_change_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             if unshaped:
                 message = f"{unshaped[0]} has no declared {key} that the event could change; declare one in cluster"
                 yield KeyConflict(("events", k, key), message)
+
+
+def _find_corruption_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for every event that corrupts messages before TLS encrypts them, so that TLS can't see it."""
+    for k, event in enumerate(scenario.events):
+        if isinstance(event, MessageCorruption) and scenario.security.data == "tls":
+            message = (
+                "bits of messages flip before TLS encrypts them, so TLS would not detect what it detects on a network; "
+                "write security: {data: authenticated}, which refuses such messages, or remove the event"
+            )
+            yield KeyConflict(("events", k, "kind"), message)

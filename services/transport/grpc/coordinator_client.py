@@ -46,7 +46,7 @@ class GrpcRunEventClient(RunEventClient):
         request = wire.StepReport(node_name=self._node_name, step=step)
         await self._call(self._stub.ReportStep, request, self._plan.timeouts.step)
 
-    async def await_link_event_start(self, event_number: int) -> float:
+    async def await_event_start(self, event_number: int) -> float:
         request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
         return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
 

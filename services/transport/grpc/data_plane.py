@@ -14,9 +14,22 @@ from services.cluster.addresses import Address
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity, claimed_sender_name
-from services.runtime.transport import Message, MessageKind, MessageTag
-from services.schema.errors import AuthenticationError, DeadlineExceeded, PeerUnreachable, ProtocolError
-from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES, decode_message, encode_message
+from services.runtime.transport import Buffer, DataProtection, Message, MessageKind, MessageTag
+from services.schema.errors import (
+    AuthenticationError,
+    DeadlineExceeded,
+    MessageAuthenticationError,
+    PeerUnreachable,
+    ProtocolError,
+)
+from services.transport.codec import (
+    PADDING_HEADER_BYTES,
+    PREFIX_BYTES,
+    decode_message,
+    encode_message,
+    encode_message_prefix,
+    make_padding_buffers,
+)
 from services.transport.deadlines import DeadlineTimer
 from services.transport.grpc.channels import (
     listen_on,
@@ -28,11 +41,18 @@ from services.transport.grpc.channels import (
 from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.shaping import TransportShaping
 from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S, SocketTransport
+from services.transport.stream_authentication import (
+    TAG_BYTES,
+    MessageAuthenticator,
+    StreamKeyAgreement,
+    reply_to_key_agreement,
+)
 from services.wire.data_pb2 import StreamReceipt
 
 SEND_METHOD = "/ensayo.wire.Data/SendMessages"
 STOP_GRACE_S = 1.0  # wall seconds in which the last replies can reach their nodes
 IDENTITY_METADATA_KEY = "ensayo-identity-bin"
+KEY_REPLY_METADATA_KEY = "ensayo-key-reply-bin"
 
 
 class _GrpcSendStream:
@@ -41,12 +61,16 @@ class _GrpcSendStream:
     Cancelling a message ends the stream.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float, key_agreement: StreamKeyAgreement | None
+    ) -> None:
         self.channel = channel
         self.call = call
         self.write_lock = SmallMessagesFirstLock()
         self.deadline_timer = DeadlineTimer(timeout_wall_s, self._cancel_write)
         self.sent_messages = 0
+        self.key_agreement = key_agreement  # None if messages have no authentication tags
+        self.authenticator: MessageAuthenticator | None = None  # after the agreement
         self.writing_task: asyncio.Task[Any] | None = None
         self.has_timed_out = False
 
@@ -69,14 +93,14 @@ class GrpcTransport(SocketTransport):
         timeout_s: float,
         stream_lifetime_s: float,
         shaping: TransportShaping | None = None,
-        encrypt: bool = False,
+        protection: DataProtection = "signed",
         payload_scale: float = 1.0,
     ) -> None:
         """Create a transport that has no open streams yet.
 
         `SocketTransport` describes the arguments.
         """
-        super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt, payload_scale)
+        super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, protection, payload_scale)
         self._streams: dict[str, _GrpcSendStream] = {}
         self._dropped_channels: list[grpc.aio.Channel] = []  # to nodes that were lost
         self._receiving: set[asyncio.Task[Any]] = set()  # one task per open stream of a verified sender
@@ -89,7 +113,7 @@ class GrpcTransport(SocketTransport):
         return max(self._payload_limit_bytes, 2 * self.max_piece_bytes, 2 * padded_entry_bytes)
 
     async def start(self) -> None:
-        message_limit_bytes = PREFIX_BYTES + PADDING_HEADER_BYTES + self._wire_limit_bytes()
+        message_limit_bytes = PREFIX_BYTES + PADDING_HEADER_BYTES + TAG_BYTES + self._wire_limit_bytes()
         options = server_options(message_limit_bytes, HANDSHAKE_TIMEOUT_S, idle_timeout_s=HANDSHAKE_TIMEOUT_S)
         self._server = grpc.aio.server(options=options)
         handler = grpc.stream_unary_rpc_method_handler(self._receive_stream, None, StreamReceipt.SerializeToString)
@@ -107,6 +131,7 @@ class GrpcTransport(SocketTransport):
             stream = self._open_stream(name)
             async with translate_grpc_errors(name):
                 await stream.call.wait_for_connection()
+                await self._agree_on_key(name, stream)
 
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
@@ -138,7 +163,9 @@ class GrpcTransport(SocketTransport):
                     await stream.channel.close()
                     return
                 with suppress(asyncio.InvalidStateError):  # the neighbour has ended the call; its reply says why
-                    await stream.call.write(encode_message(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
+                    await self._agree_on_key(peer, stream)
+                    end_of_stream = Message(MessageTag(0, MessageKind.END_OF_STREAM))
+                    await stream.call.write(_encode_for_stream(stream, end_of_stream, b"", padding_bytes=0))
                     await stream.call.done_writing()
                 receipt = await stream.call
         except TimeoutError:
@@ -153,8 +180,11 @@ class GrpcTransport(SocketTransport):
         stream.writing_task = asyncio.current_task()
         stream.deadline_timer.start()
         try:
+            await self._agree_on_key(target, stream)
             # Encoded only now: waiting messages cost no memory.
-            await stream.call.write(encode_message(message, self._count_padding_bytes(message.size_bytes)))
+            padding_bytes = self._count_padding_bytes(message.size_bytes)
+            payload = self._payload_on_wire(target, message)
+            await stream.call.write(_encode_for_stream(stream, message, payload, padding_bytes))
             stream.sent_messages += 1
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             await self._raise_write_error(target, stream)
@@ -190,10 +220,31 @@ class GrpcTransport(SocketTransport):
     def _open_stream(self, target: str) -> _GrpcSendStream:
         channel = open_channel(self._addresses[target], target, self._tls)
         method = channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)
-        metadata = ((IDENTITY_METADATA_KEY, self._identity.make_identity_proof(target)),)
+        key_agreement = StreamKeyAgreement(self._identity, target) if self._authenticates_messages else None
+        proof = key_agreement.identity_proof if key_agreement else self._identity.make_identity_proof(target)
+        metadata = ((IDENTITY_METADATA_KEY, proof),)
         call = method(metadata=metadata, timeout=self._stream_lifetime_wall_s, wait_for_ready=True)
-        self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s)
+        self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s, key_agreement)
         return self._streams[target]
+
+    async def _agree_on_key(self, target: str, stream: _GrpcSendStream) -> None:
+        """Complete the agreement on the key of a stream, if its messages have authentication tags.
+
+        Raises:
+            AuthenticationError: the reply of the neighbour is missing or not valid.
+            AioRpcError: the neighbour has refused the stream.
+        """
+        if stream.key_agreement is None or stream.authenticator is not None:
+            return
+        reply = dict(await stream.call.initial_metadata() or ()).get(KEY_REPLY_METADATA_KEY)
+        if reply is None and stream.call.done():
+            await stream.call  # raises the error for which the neighbour has ended the stream
+        try:
+            stream.authenticator = stream.key_agreement.complete(reply or b"")
+        except AuthenticationError as error:
+            self._record_rejection(str(error), target)
+            stream.call.cancel()
+            raise
 
     def _track_receiving_task(self) -> None:
         """Make `stop` wait for the current task, which receives a stream of a verified sender."""
@@ -207,8 +258,12 @@ class GrpcTransport(SocketTransport):
         Return the number of messages.
         """
         proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
+        authenticator = None
         try:
             source = self._identity.verify_identity_proof(proof)
+            if self._authenticates_messages:
+                reply, authenticator = reply_to_key_agreement(self._identity, source, proof or b"")
+                await grpc_context.send_initial_metadata(((KEY_REPLY_METADATA_KEY, reply),))
         except AuthenticationError as error:
             self._record_rejection(str(error), claimed_sender_name(proof))
             await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
@@ -216,15 +271,42 @@ class GrpcTransport(SocketTransport):
         self._track_receiving_task()
         try:
             async for encoded_message in encoded_messages:
-                message = decode_message(encoded_message)
+                message = _decode_from_stream(authenticator, encoded_message)
                 has_ended = message.tag.kind == MessageKind.END_OF_STREAM
                 if not has_ended:
                     await self._deliver(source, message)
                     message_count += 1
-        except ProtocolError as error:
+        except (MessageAuthenticationError, ProtocolError) as error:
             self._record_rejection(str(error), source)
             await grpc_context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
                 self._mailbox.mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
         return StreamReceipt(messages=message_count)
+
+
+def _encode_for_stream(stream: _GrpcSendStream, message: Message, payload_on_wire: Buffer, padding_bytes: int) -> bytes:
+    """Return a message as bytes, followed by its authentication tag if the stream has a key.
+
+    The tag is that of the message. `payload_on_wire` is sent instead of its payload, and differs from it only if an
+    event corrupts the message.
+    """
+    if stream.authenticator is None:
+        return encode_message(message._replace(data=payload_on_wire), padding_bytes)
+    prefix, padding = encode_message_prefix(message), make_padding_buffers(padding_bytes)
+    tag = stream.authenticator.make_tag(prefix, message.data, *padding)
+    return b"".join((prefix, payload_on_wire, *padding, tag))
+
+
+def _decode_from_stream(authenticator: MessageAuthenticator | None, encoded_message: bytes) -> Message:
+    """Decode a received message; first verify its authentication tag if the stream has a key.
+
+    Raises:
+        MessageAuthenticationError: the tag is missing or wrong.
+        ProtocolError: the bytes are not a message.
+    """
+    if authenticator is None:
+        return decode_message(encoded_message)
+    content = memoryview(encoded_message)
+    authenticator.verify_tag(content[:-TAG_BYTES], content[-TAG_BYTES:])
+    return decode_message(content[:-TAG_BYTES])

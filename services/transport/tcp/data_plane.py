@@ -16,6 +16,7 @@ from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.codec import encode_message_prefix, make_padding_buffers
 from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.socket_transport import SocketTransport
+from services.transport.stream_authentication import StreamKeyAgreement
 from services.transport.tcp import tls
 from services.transport.tcp.receiver import MAX_UNIDENTIFIED_STREAMS, StreamReceiver
 from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_stream
@@ -126,7 +127,8 @@ class TcpTransport(SocketTransport):
                 if stream.is_broken:
                     return
                 sender = await stream.sender_task
-                await sender.write_to_socket(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
+                end_of_stream = Message(MessageTag(0, MessageKind.END_OF_STREAM))
+                await sender.write_to_socket(*self._encode_message_buffers(peer, sender, end_of_stream))
                 (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
@@ -142,7 +144,7 @@ class TcpTransport(SocketTransport):
         try:
             if stream.is_broken:
                 raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
-            await self._write_message_buffers(stream, *self._encode_message_buffers(message))
+            await self._write_message(target, stream, message)
             stream.sent_messages += 1
         except TimeoutError:
             stream.close_after_failure()
@@ -166,8 +168,8 @@ class TcpTransport(SocketTransport):
             return super().start_send(target, message)
         self._add_to_traffic(target, message)
         try:
-            buffers = self._encode_message_buffers(message)
-            unsent = stream.sender_task.result().write_and_return_unsent(*buffers)
+            sender = stream.sender_task.result()
+            unsent = sender.write_and_return_unsent(*self._encode_message_buffers(target, sender, message))
         except OSError as error:
             stream.finish_write(is_broken_off=True)
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
@@ -180,10 +182,23 @@ class TcpTransport(SocketTransport):
         )
         return write_task
 
-    def _encode_message_buffers(self, message: Message) -> tuple[Buffer, ...]:
-        """Return the buffers to write for a message: prefix, payload and padding."""
+    def _encode_message_buffers(self, target: str, sender: StreamSender, message: Message) -> tuple[Buffer, ...]:
+        """Return the buffers to write for a message: prefix, payload and padding.
+
+        Prefix and payload are each followed by their authentication tag if the stream has a key.
+        """
+        prefix = encode_message_prefix(message)
+        payload = self._payload_on_wire(target, message)
         padding = make_padding_buffers(self._count_padding_bytes(message.size_bytes))
-        return (encode_message_prefix(message), message.data, *padding)
+        if sender.authenticator is None:
+            return (prefix, payload, *padding)
+        prefix_tag = sender.authenticator.make_tag(prefix)
+        payload_tag = sender.authenticator.make_tag(message.data) if message.size_bytes else b""
+        return (prefix, prefix_tag, payload, payload_tag, *padding)
+
+    def _count_tag_bytes(self, message: Message) -> int:
+        tag_bytes = super()._count_tag_bytes(message)  # of the prefix
+        return 2 * tag_bytes if message.size_bytes else tag_bytes
 
     async def _write_remaining_buffers(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
         """Write the part of a message that the kernel did not accept at once."""
@@ -195,21 +210,27 @@ class TcpTransport(SocketTransport):
         except OSError as error:
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
-    async def _write_message_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
+    async def _write_message(self, target: str, stream: _TcpSendStream, message: Message) -> None:
         """Write a message to a stream.
 
         A time limit starts only if the kernel does not accept all bytes at once. A timer costs more than the rest of a
         write.
         """
-        sender_task = stream.sender_task
-        unsent = sender_task.result().write_and_return_unsent(*buffers) if sender_task.done() else buffers
-        if unsent:
+        if not stream.sender_task.done():
             async with asyncio.timeout(self._timeout_wall_s):
-                await (await sender_task).write_to_socket(*unsent)
+                sender = await stream.sender_task
+                await sender.write_to_socket(*self._encode_message_buffers(target, sender, message))
+            return
+        sender = stream.sender_task.result()
+        if unsent := sender.write_and_return_unsent(*self._encode_message_buffers(target, sender, message)):
+            async with asyncio.timeout(self._timeout_wall_s):
+                await sender.write_to_socket(*unsent)
 
     def _open_stream(self, target: str) -> _TcpSendStream:
         context = None if self._tls is None else tls.make_client_tls_context(self._tls)
-        opening = open_stream(self._addresses[target], target, context, self._identity.make_identity_proof(target))
+        key_agreement = StreamKeyAgreement(self._identity, target) if self._authenticates_messages else None
+        proof = key_agreement.identity_proof if key_agreement else self._identity.make_identity_proof(target)
+        opening = open_stream(self._addresses[target], target, context, proof, key_agreement)
         self._streams[target] = _TcpSendStream(asyncio.get_running_loop().create_task(opening))
         return self._streams[target]
 
@@ -224,6 +245,7 @@ class TcpTransport(SocketTransport):
             payload_limit_bytes=self._payload_limit_bytes,
             max_unidentified_streams=max(MAX_UNIDENTIFIED_STREAMS, 2 * len(self._addresses)),
             record_rejection=self._record_rejection,
+            authenticates_messages=self._authenticates_messages,
         )
 
     def _make_tls_handshake(self, tls_context: ssl.SSLContext) -> IncomingTlsHandshake:

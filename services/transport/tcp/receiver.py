@@ -14,7 +14,7 @@ import numpy as np
 
 from services.runtime.identity import NodeIdentity, claimed_sender_name
 from services.runtime.transport import Message, MessageKind
-from services.schema.errors import AuthenticationError, PeerUnreachable, ProtocolError
+from services.schema.errors import AuthenticationError, MessageAuthenticationError, PeerUnreachable, ProtocolError
 from services.transport.codec import (
     PADDING_HEADER_BYTES,
     PREFIX_BYTES,
@@ -26,6 +26,7 @@ from services.transport.codec import (
 )
 from services.transport.mailbox import Mailbox
 from services.transport.socket_transport import DEFAULT_PAYLOAD_LIMIT_BYTES, HANDSHAKE_TIMEOUT_S
+from services.transport.stream_authentication import TAG_BYTES, MessageAuthenticator, reply_to_key_agreement
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
 
 MAX_PROOF_BYTES = 64 << 10  # accepted from a sender that is not known yet
@@ -48,7 +49,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
     format of the stream: it yields each buffer to fill, and continues when the buffer is full.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what all streams of a node have in common
         self,
         identity: NodeIdentity,
         mailbox: Mailbox,
@@ -59,6 +60,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         payload_limit_bytes: int = DEFAULT_PAYLOAD_LIMIT_BYTES,
         max_unidentified_streams: int = MAX_UNIDENTIFIED_STREAMS,
         record_rejection: RecordRejection = lambda _reason, _claimed_sender: None,
+        authenticates_messages: bool = False,
     ) -> None:
         """Create the receiver of a stream that is not connected yet.
 
@@ -71,6 +73,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             payload_limit_bytes: longest payload that is accepted in one message.
             max_unidentified_streams: streams without a verified sender that may be open at the same time.
             record_rejection: records why the stream, or a message in it, was refused.
+            authenticates_messages: whether each message must have the authentication tags of its sender.
         """
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
@@ -81,6 +84,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._payload_limit_bytes = payload_limit_bytes
         self._max_unidentified_streams = max_unidentified_streams
         self._record_rejection = record_rejection
+        self._authenticates_messages = authenticates_messages
+        self._authenticator: MessageAuthenticator | None = None  # after the agreement on its key
+        self._has_prefix = False  # of a message that is not complete
         self._stream_parser = self._parse_stream()
         self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
@@ -171,11 +177,26 @@ class StreamReceiver(asyncio.BufferedProtocol):
             received = received[size:]
             self._mark_parser_buffer_filled(size)
 
+    def eof_received(self) -> None:
+        """Record a message that the end of the stream has cut off. The event loop then closes the connection."""
+        self._record_incomplete_message()
+
+    def _record_incomplete_message(self) -> None:
+        """Record that the stream ended within a message, if its messages have authentication tags."""
+        has_part = self._has_prefix or len(self._unfilled) < PREFIX_BYTES
+        if self._authenticator is not None and has_part and not self._has_ended:
+            self._authenticator = None
+            self._record_rejection(
+                "the stream ended within a message: it was cut off, or its sender has broken it off", self._source
+            )
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Mark the stream as closed; a stream without its end has broken off. TLS detects bytes that were altered."""
         self._handshake_timer.cancel()
         if isinstance(exc, ssl.SSLError):
             self._record_rejection(f"TLS rejects the bytes of the stream: {exc.reason or exc}", self._source)
+        elif exc is not None:
+            self._record_incomplete_message()
         if self._socket is not None:
             self._socket.close()
         if self._shaping_task is None:
@@ -202,7 +223,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._record_rejection(str(error), self._claimed_source)
             self._reply_to_identity_proof(str(error))
             self._transport.close()
-        except ProtocolError as error:
+        except (MessageAuthenticationError, ProtocolError) as error:
             self._refuse(str(error))
 
     def _parse_stream(self) -> Iterator[memoryview]:
@@ -212,25 +233,22 @@ class StreamReceiver(asyncio.BufferedProtocol):
 
         Raises:
             AuthenticationError: the sender's proof of identity is not valid.
+            MessageAuthenticationError: a message has a wrong authentication tag.
             ProtocolError: the bytes are not a message.
         """
-        length, prefix = bytearray(LENGTH_FORMAT.size), bytearray(PREFIX_BYTES)
-        yield memoryview(length)
-        proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
-        if proof:
-            yield proof
-        self._claimed_source = claimed_sender_name(bytes(proof))
-        self._source = self._identity.verify_identity_proof(bytes(proof) or None)
-        self._handshake_timer.cancel()
-        self._reply_to_identity_proof("")
-        message_count = 0
+        yield from self._parse_opening()
+        prefix, message_count = bytearray(PREFIX_BYTES), 0
         while not self._has_ended:
+            self._has_prefix = False
             yield memoryview(prefix)
+            self._has_prefix = True
+            yield from self._verify_tag(prefix)
             fields = decode_message_prefix(prefix)
             size = self._check_payload_size(count_payload_bytes(fields))
             payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
             if payload:
                 yield payload
+                yield from self._verify_tag(payload)
             yield from _padding_buffers(self._count_padding_bytes(size))
             message = build_message(fields, payload)
             self._has_ended = message.tag.kind == MessageKind.END_OF_STREAM
@@ -238,6 +256,41 @@ class StreamReceiver(asyncio.BufferedProtocol):
                 self._deliver(message)
                 message_count += 1
         self._transport.write(COUNT_FORMAT.pack(message_count))
+
+    def _parse_opening(self) -> Iterator[memoryview]:
+        """Parse and accept the opening of the stream: length and bytes of the sender's proof of identity.
+
+        Yield each buffer that received bytes must fill next.
+
+        Raises:
+            AuthenticationError: the proof is not valid, or has no key if messages must have authentication tags.
+        """
+        length = bytearray(LENGTH_FORMAT.size)
+        yield memoryview(length)
+        proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
+        if proof:
+            yield proof
+        self._claimed_source = claimed_sender_name(bytes(proof))
+        source, key_reply = self._identity.verify_identity_proof(bytes(proof) or None), b""
+        if self._authenticates_messages:
+            key_reply, self._authenticator = reply_to_key_agreement(self._identity, source, bytes(proof))
+        self._source = source
+        self._handshake_timer.cancel()
+        self._reply_to_identity_proof("")
+        if self._authenticator is not None:
+            self._transport.write(LENGTH_FORMAT.pack(len(key_reply)) + key_reply)
+
+    def _verify_tag(self, received: memoryview | bytearray) -> Iterator[memoryview]:
+        """Yield the buffer for the authentication tag of received bytes, and verify it; without a key, yield nothing.
+
+        Raises:
+            MessageAuthenticationError: the tag is wrong.
+        """
+        if self._authenticator is None:
+            return
+        tag = bytearray(TAG_BYTES)
+        yield memoryview(tag)
+        self._authenticator.verify_tag(received, tag)
 
     def _check_payload_size(self, size_bytes: int) -> int:
         """Return the size that a message announces for its payload, before memory is allocated for it.

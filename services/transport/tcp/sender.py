@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from services.cluster.addresses import Address
 from services.runtime.transport import Buffer
 from services.schema.errors import AuthenticationError
+from services.transport.stream_authentication import MessageAuthenticator, StreamKeyAgreement
 
 LENGTH_FORMAT = struct.Struct("<I")  # length of a proof, and of the reply to it; an empty reply accepts the proof
 COUNT_FORMAT = struct.Struct("<Q")  # number of messages that the receiver got, sent after the last one
+MAX_KEY_REPLY_BYTES = 64 << 10  # accepted from a receiver that is not known yet
 CONNECT_RETRY_S = 0.05  # nodes start within a second of each other
 # Limit of the unsent data in the kernel: one piece, so that a small message does not wait behind all that a socket can
 # hold. With less, a link would be idle whenever this node gets a core late.
@@ -24,6 +26,8 @@ class StreamSender(ABC):
 
     Only one task may write to the stream at a time.
     """
+
+    authenticator: MessageAuthenticator | None = None  # None if messages have no authentication tags
 
     @abstractmethod
     async def write_to_socket(self, *buffers: Buffer) -> None:
@@ -132,14 +136,19 @@ class TlsStreamSender(StreamSender):
 
 
 async def open_stream(
-    address: Address, peer: str, tls_context: ssl.SSLContext | None, identity_proof: bytes
+    address: Address,
+    peer: str,
+    tls_context: ssl.SSLContext | None,
+    identity_proof: bytes,
+    key_agreement: StreamKeyAgreement | None = None,
 ) -> StreamSender:
     """Open a stream to a node as soon as the node listens.
 
     Return the stream when the node has accepted `identity_proof`. The stream is unencrypted if `tls_context` is None.
+    With a `key_agreement`, to which the proof belongs, the stream has an authenticator of messages.
 
     Raises:
-        AuthenticationError: the node rejects the proof, or one of the two nodes rejects the other's certificate.
+        AuthenticationError: the node rejects the proof, or one of the two nodes rejects the other's certificate or key.
         OSError: the stream broke off.
     """
     connected = await _connect_socket(address)
@@ -148,6 +157,8 @@ async def open_stream(
         await sender.write_to_socket(LENGTH_FORMAT.pack(len(identity_proof)), identity_proof)
         (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
         rejection = await sender.read_reply(length)
+        if key_agreement is not None and not rejection:
+            sender.authenticator = key_agreement.complete(await _read_key_reply(sender, peer))
     except BaseException:
         connected.close()
         raise
@@ -155,6 +166,21 @@ async def open_stream(
         sender.close()
         raise AuthenticationError(f"{peer} rejected this node: {rejection.decode(errors='replace')}")
     return sender
+
+
+async def _read_key_reply(sender: StreamSender, peer: str) -> bytes:
+    """Return the reply of a node to the agreement on the key of a stream.
+
+    Raises:
+        AuthenticationError: the node announces a reply that is too long.
+        OSError: the stream broke off.
+    """
+    (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
+    if length > MAX_KEY_REPLY_BYTES:
+        raise AuthenticationError(
+            f"the key reply of {peer} has {length} bytes; at most {MAX_KEY_REPLY_BYTES} are allowed"
+        )
+    return await sender.read_reply(length)
 
 
 async def _connect_socket(address: Address) -> socket.socket:

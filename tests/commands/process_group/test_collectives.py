@@ -58,9 +58,10 @@ def test_compressed_sums_are_rounded_and_equal_on_all_ranks(tmp_path: Path) -> N
     assert all(each == parameters[0] for each in parameters)
 
 
-def test_encrypted_streams_carry_the_same_sums(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protection", ["authenticated", "tls"])
+def test_protected_streams_carry_the_same_sums(tmp_path: Path, protection: str) -> None:
     """Long messages fill the buffers of TLS, whose writer must not stay paused when they are empty again."""
-    with RankProcesses(2, tmp_path, encrypt=True, timeout_s=10) as ranks:
+    with RankProcesses(2, tmp_path, protection=protection, timeout_s=10) as ranks:
         for _ in range(10):
             results = ranks.call(checks.all_reduce_both, "float32", (700, 601), "SUM", "contiguous")
             assert all(own == gloo for own, gloo in results)
