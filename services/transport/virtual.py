@@ -66,6 +66,7 @@ class VirtualFabric:
                 VirtualClock(),
                 self.conditions[name],
                 max_piece_bytes,
+                timeout_s,
             )
             for name in uplinks
         }

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -100,7 +101,7 @@ def plan_of(
 
 
 @pytest.fixture
-def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
+def simulate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Simulate:
     """Simulate one strategy on a small regression: `simulate(strategy, workers, **workload, cluster=…)`."""
     trials: list[SimulatedTrial] = []
     report_evaluation_point, leave = CoordinatorRuntime.report_evaluation_point, CoordinatorRuntime.leave
@@ -118,7 +119,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
     monkeypatch.setattr(CoordinatorRuntime, "report_evaluation_point", record_point)
     monkeypatch.setattr(CoordinatorRuntime, "leave", record_final)
 
-    def run(
+    def run(  # noqa: PLR0913 - sections of a scenario, all of them optional
         strategy: Document,
         workers: int,
         *,
@@ -126,6 +127,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
         hash_every_step: bool = False,
         timeouts: Document | None = None,
         events: list[Document] | None = None,
+        recovery: Document | None = None,
         seed: int = 1,
         parts: dict[str, ScenarioComponent] | None = None,
         **workload: Any,
@@ -145,11 +147,12 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
             "baseline": False,
             "timeouts": timeouts or {},
             "events": events or [],
+            "recovery": recovery or {},
             "seed": seed,
         }
         trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step, parts=parts))
         trials.append(trial)
-        simulate_trial(trial.plan, lambda node: trial.lines[node].append)
+        simulate_trial(trial.plan, lambda node: trial.lines[node].append, tmp_path)
         return trial
 
     return run

@@ -17,6 +17,7 @@ from compose.runs.interrupt import defer_stop_signals
 from compose.runs.trials.log_tail import LogTail
 from compose.runs.trials.node_faults import NodeFaultInjector
 from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
+from compose.runs.trials.partition_starts import PartitionStarts
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics, LinkShapingRecord, TrialOutcome
 
@@ -47,6 +48,7 @@ class TrialSupervisor:
     def __post_init__(self) -> None:
         self._coordinator_log = LogTail(self.trial_folder / "logs" / f"{COORDINATOR}.log")
         self._faults = NodeFaultInjector(self.plan, self.nodes.process_control(), self.trial_folder / "events.jsonl")
+        self._partitions = PartitionStarts(self.plan)
 
     def run_trial(self) -> TrialOutcome:
         """Run the whole trial and return its status.
@@ -156,9 +158,9 @@ class TrialSupervisor:
             if not self._is_over:
                 self._faults.apply_due_faults(exit_codes.keys() | self._left)
             if time.monotonic() > deadline:
-                away = self._faults.explain_active_faults()
                 raise TrialFailed(
-                    f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster){away}"
+                    f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster)"
+                    f"{self._explain_active_events()}"
                 )
             time.sleep(self._faults.seconds_until_next_look(POLL_INTERVAL_S))
 
@@ -172,7 +174,12 @@ class TrialSupervisor:
             node_names.add(log_event["value"]["node"])
         self._is_over |= log_event["key"] == "run_stop"
         self._faults.handle_log_event(log_event)
+        self._partitions.handle_log_event(log_event)
         self.watcher.coordinator_event_logged(self.plan, log_event)
+
+    def _explain_active_events(self) -> str:
+        """Return which nodes are stopped, away or separated, as the end of an error's text; empty if none is."""
+        return self._faults.explain_active_faults() + self._partitions.explain_partitions()
 
     def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.
@@ -185,8 +192,9 @@ class TrialSupervisor:
                 continue
             if exit_code:
                 last_line = self.nodes.last_stderr_line(node_name) or "no message"
-                away = self._faults.explain_active_faults()
-                raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}{away}")
+                raise TrialFailed(
+                    f"{node_name} ended with exit code {exit_code}: {last_line}{self._explain_active_events()}"
+                )
             if not self._is_over and node_name not in self._left:
                 raise TrialFailed(f"{node_name} exited before the end of the run")
 
