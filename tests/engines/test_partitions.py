@@ -26,6 +26,7 @@ STRATEGIES: dict[str, Document] = {
 SYNCHRONOUS = ("bsp", "ring", "dpsgd", "local")
 SAMPLES, BATCH = 320, 8  # of the budget, and of a step
 PARTITION = {"kind": "partition", "apart": ["worker-1"], "at": {"step": 12}, "lasts": "5s"}
+START = {"start": "5m"}  # of containers on a busy host
 SEPARATION = "a partition separated worker-1 from "
 
 
@@ -47,7 +48,7 @@ def longest_blocked_s(run: FinishedRun, node: str) -> float:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_partition_of_five_seconds_is_survived(tmp_path: Path, engine: str, strategy: str) -> None:
     """Messages arrive after the partition; TCP sends them again in containers. No sample is lost or used twice."""
-    run = run_faults(tmp_path, engine, [PARTITION], {strategy: STRATEGIES[strategy]}, attempts=1)
+    run = run_faults(tmp_path, engine, [PARTITION], {strategy: STRATEGIES[strategy]}, attempts=1, timeouts=START)
 
     (outcome,) = run.statuses
     assert (outcome.status, outcome.reason) == ("success", "")
@@ -66,7 +67,7 @@ def test_a_partition_longer_than_the_step_timeout_ends_the_trial_and_is_named(
 ) -> None:
     """Heartbeats use the control network: no node is lost, so no policy can go on without one."""
     event = PARTITION | {"lasts": "60s"}
-    keys = {"timeouts": {"step": "2s"}, "recovery": {"on_failure": policy, "heartbeat_timeout": "1s"}}
+    keys = {"timeouts": START | {"step": "2s"}, "recovery": {"on_failure": policy, "heartbeat_timeout": "1s"}}
 
     run = run_faults(tmp_path, engine, [event], {strategy: STRATEGIES[strategy]}, attempts=1, **keys)
 

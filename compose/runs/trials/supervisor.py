@@ -158,9 +158,9 @@ class TrialSupervisor:
             if not self._is_over:
                 self._faults.apply_due_faults(exit_codes.keys() | self._left)
             if time.monotonic() > deadline:
+                away = self._faults.explain_active_faults()
                 raise TrialFailed(
-                    f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster)"
-                    f"{self._explain_active_events()}"
+                    f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster){away}"
                 )
             time.sleep(self._faults.seconds_until_next_look(POLL_INTERVAL_S))
 
@@ -177,10 +177,6 @@ class TrialSupervisor:
         self._partitions.handle_log_event(log_event)
         self.watcher.coordinator_event_logged(self.plan, log_event)
 
-    def _explain_active_events(self) -> str:
-        """Return which nodes are stopped, away or separated, as the end of an error's text; empty if none is."""
-        return self._faults.explain_active_faults() + self._partitions.explain_partitions()
-
     def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.
 
@@ -192,9 +188,8 @@ class TrialSupervisor:
                 continue
             if exit_code:
                 last_line = self.nodes.last_stderr_line(node_name) or "no message"
-                raise TrialFailed(
-                    f"{node_name} ended with exit code {exit_code}: {last_line}{self._explain_active_events()}"
-                )
+                away = self._faults.explain_active_faults() + self._partitions.explain_partitions()
+                raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}{away}")
             if not self._is_over and node_name not in self._left:
                 raise TrialFailed(f"{node_name} exited before the end of the run")
 
