@@ -17,7 +17,7 @@ GRPC_OPTIONS = (
     ("grpc.http2.max_frame_size", MIB),
     ("grpc.http2.write_buffer_size", 4 * MIB),
     ("grpc.initial_reconnect_backoff_ms", 50),  # nodes start within a second of each other
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # time of one attempt: a TLS handshake on a busy host takes over 50 ms
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
 )
