@@ -44,7 +44,7 @@ def headline_sentences(summary: RunSummary) -> list[str]:
         sentences[0] = f"{sentences[0]}; {quality_gap.description}"
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
-    sentences.append(_run_reliability_sentence(summary))
+    sentences += [_partition_sentence(summary), _run_reliability_sentence(summary)]
     return [f"{capitalise_first_letter(sentence).removesuffix('.')}." for sentence in sentences if sentence]
 
 
@@ -203,6 +203,27 @@ def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary
     """
     points = (point for curve in summary.curves if curve.strategy == published_curve.strategy for point in curve.points)
     return next((point for point in points if point.workers == published_curve.points[-1].workers), None)
+
+
+def _partition_sentence(summary: RunSummary) -> str:
+    """Return a sentence on the trials in which a partition separated nodes; empty if there are none.
+
+    Their times of exchange and wait contain the partition, so the links alone do not explain them.
+    """
+    blocked_s = [
+        (event.least_blocked_s, event.most_blocked_s)
+        for trial in summary.trials
+        for event in trial.events
+        if event.kind == "partition" and event.least_blocked_s is not None and event.most_blocked_s is not None
+    ]
+    if not blocked_s:
+        return ""
+    least, most = min(least_s for least_s, _ in blocked_s), max(most_s for _, most_s in blocked_s)
+    return (
+        "A partition of the network separated nodes during training: in the steps that overlap with it, workers were "
+        f"blocked on the network for {format_number(least)} to {format_number(most)} s in total; exchange and wait "
+        "include this time."
+    )
 
 
 def _run_reliability_sentence(summary: RunSummary) -> str:

@@ -20,7 +20,7 @@ from compose.engines.transport_shaping import make_shaping_records, unemulated_l
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.python_program import python_command, python_environment
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
-from compose.runs.trials.node_runner import NodeProcessControl, TrialNodeRunner
+from compose.runs.trials.node_runner import NodeProcessControl, TrialNodeRunner, select_last_line
 from compose.runs.trials.supervisor import TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
@@ -197,12 +197,7 @@ class NodeProcesses(TrialNodeRunner):
         return {name: code for name, code in codes.items() if code is not None}
 
     def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error.
-
-        The result is empty if there is no such line.
-        """
-        lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return select_last_line(self._stderr_path(node_name).read_text(errors="replace"))
 
     def process_control(self) -> NodeProcessControl:
         """Return the interface by which declared faults are applied to the processes."""

@@ -7,6 +7,7 @@ from services.commands.coordinator import CommandCoordinator
 from services.coordinator.service import RunEventService
 from services.plan import CommandPlan
 from services.runtime.identity import NodeIdentity
+from services.runtime.refused_connections import RefusedConnectionLog
 from services.transport.grpc.coordinator_client import GrpcRunEventClient
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import CommandControlServicer, CommandControlStub
@@ -15,8 +16,8 @@ from services.wire.control_pb2_grpc import CommandControlServicer, CommandContro
 class CommandControlService(RunEventService, CommandControlServicer):  # type: ignore[misc]  # generated code has no types
     """gRPC service of the coordinator of a command."""
 
-    def __init__(self, coordinator: CommandCoordinator) -> None:
-        super().__init__(coordinator)
+    def __init__(self, coordinator: CommandCoordinator, rejections: RefusedConnectionLog | None = None) -> None:
+        super().__init__(coordinator, rejections)
         self._coordinator = coordinator
 
     async def ReportFirstStep(self, request: wire.FirstStep, context: Any) -> wire.StepAck:  # noqa: N802 - named by the .proto

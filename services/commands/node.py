@@ -12,6 +12,7 @@ from services.commands.coordinator import CommandCoordinator
 from services.plan import CommandPlan, NodePlan
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
+from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
 from services.wire.control_pb2_grpc import add_CommandControlServicer_to_server
 from services.worker.event_runner import ScenarioEventRunner
@@ -30,10 +31,12 @@ class CommandNodeServices:
     plan_file: Path
 
 
-def make_command_coordinator(plan: CommandPlan, clock: Clock, log: RunLog, grpc_server: Any) -> CommandCoordinator:
+def make_command_coordinator(
+    plan: CommandPlan, clock: Clock, log: RunLog, grpc_server: Any, rejections: RefusedConnectionLog
+) -> CommandCoordinator:
     """Return the coordinator of a trial that runs a command, and add its service to a gRPC server."""
     coordinator = CommandCoordinator(plan, clock, log)
-    add_CommandControlServicer_to_server(CommandControlService(coordinator), grpc_server)
+    add_CommandControlServicer_to_server(CommandControlService(coordinator, rejections), grpc_server)
     return coordinator
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from services.checkpoints.folder import CheckpointFolder
 from services.checkpoints.node_checkpoints import require_checkpoint_folder
+from services.cluster.events import PlannedEvent
 from services.coordinator.checkpoints import CheckpointCompletion
 from services.coordinator.final_parameters import average_worker_reports, join_server_reports
 from services.coordinator.machine import RunStateMachine
@@ -89,6 +90,12 @@ class CoordinatorRuntime:
         """Wait until the run starts, and return its start time in virtual seconds."""
         await self._run_started.wait()
         return self._run_start_s
+
+    def find_event_start_s(self, event: PlannedEvent) -> float | None:
+        """Return when an event began, or begins if its time is known, in virtual seconds; None if it is not known."""
+        if event.time_s is None:
+            return self.step_events.started_at(event.number)
+        return self._run_start_s + event.time_s if self._run_started.is_set() else None
 
     @cached_property
     def step_events(self) -> StepEventStarts:

@@ -41,9 +41,10 @@ class RunEventService:
     The caller's TLS certificate must be that of the node named in the request.
     """
 
-    def __init__(self, coordinator: RunEventCoordinator) -> None:
+    def __init__(self, coordinator: RunEventCoordinator, rejections: RefusedConnectionLog | None = None) -> None:
+        """Create the service; without a log of rejections, it has its own."""
         self._events_coordinator = coordinator
-        self._rejections = RefusedConnectionLog(coordinator.log)
+        self._rejections = rejections or RefusedConnectionLog(coordinator.log)
 
     async def _check_caller(self, node_name: str, context: Any) -> None:
         """Abort and record a call whose TLS certificate is not that of the node `node_name`."""
@@ -74,8 +75,8 @@ class RunEventService:
 class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc]  # generated code has no types
     """gRPC service of the coordinator of a training."""
 
-    def __init__(self, runtime: CoordinatorRuntime) -> None:
-        super().__init__(runtime)
+    def __init__(self, runtime: CoordinatorRuntime, rejections: RefusedConnectionLog | None = None) -> None:
+        super().__init__(runtime, rejections)
         self._runtime = runtime
 
     async def ReportEvaluationPoint(self, request: wire.EvaluationPointReport, context: Any) -> wire.RunDecision:  # noqa: N802

@@ -41,5 +41,10 @@ class StepEventStarts:
         # The cancellation of one call must not cancel the calls of other nodes.
         return await asyncio.shield(self._start_future(event_number))
 
+    def started_at(self, event_number: int) -> float | None:
+        """Return when an event has begun, in virtual seconds; None if it has not."""
+        start = self._start_future(event_number)
+        return start.result() if start.done() else None
+
     def _start_future(self, event_number: int) -> asyncio.Future[float]:
         return self._start_futures.setdefault(event_number, asyncio.get_running_loop().create_future())

@@ -40,7 +40,10 @@ def main() -> int:
 def _run_node(arguments: argparse.Namespace) -> int:
     exit_when_runner_ends(arguments.runner_pipe, arguments.name)
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # else gRPC warns when a node starts a user's command
-    from services.node.service import run_node  # noqa: PLC0415 - a trial in virtual time needs no gRPC
+    from services.transport.grpc.handshake_log import handshake_trace  # noqa: PLC0415 - see the top of the module
+
+    with handshake_trace():
+        from services.node.service import run_node  # noqa: PLC0415 - a trial in virtual time needs no gRPC
 
     plan = _read_plan(arguments.plan)
     return run_node(plan, arguments.name, arguments.secrets, arguments.plan, arguments.pipes, arguments.trial_folder)

@@ -31,7 +31,10 @@ from services.runtime.run_log import RunLog
 from services.schema.errors import DeadlineExceeded, EnsayoError, EvictedError
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import listen_on, open_channel, server_options
+from services.transport.grpc.checked_calls import CheckedCalls
+from services.transport.grpc.connection_watch import ConnectionWatch
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
+from services.transport.grpc.handshake_log import read_handshakes
 from services.transport.plan_shaping import make_link_shaping
 from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
@@ -110,15 +113,38 @@ async def _run_node(
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
     sys.stdout = sys.stderr  # of a user's model, which may print: the standard output has only the log
+    tls_addresses = {str(node.addresses.control), *([str(node.addresses.data)] if plan.security.data == "tls" else ())}
+    connections = ConnectionWatch(RefusedConnectionLog(log), HANDSHAKE_TIMEOUT_S, tls_addresses.__contains__)
+    with read_handshakes(connections.handle_handshake):
+        connections.start()
+        await _run_role(plan, node, tls_identity, files, clock, log, connections)
+        connections.stop()
+    if plan.engine == "docker":
+        await asyncio.sleep(EXIT_INTERVAL_S * plan.nodes.index(node))
+
+
+async def _run_role(
+    plan: Plan,
+    node: NodePlan,
+    tls_identity: NodeIdentity,
+    files: NodeFiles,
+    clock: WallClock,
+    log: RunLog,
+    connections: ConnectionWatch,
+) -> None:
+    """Listen on the control port, and run the coordinator, a worker or a server until the run is over."""
+    limit_bytes = plan.control_message_limit_bytes
     grpc_server = grpc.aio.server(
-        options=server_options(plan.control_message_limit_bytes, HANDSHAKE_TIMEOUT_S, CONTROL_IDLE_TIMEOUT_S)
+        options=server_options(limit_bytes, HANDSHAKE_TIMEOUT_S, CONTROL_IDLE_TIMEOUT_S),
+        interceptors=[CheckedCalls(connections, limit_bytes)],
     )
     health_servicer = health.HealthServicer()
     add_HealthServicer_to_server(health_servicer, grpc_server)
     listen_on(grpc_server, node.addresses.control, tls_identity)
     try:
         if node.role == "coordinator":
-            await _run_coordinator(plan, clock, log, grpc_server, health_servicer, files.trial_folder)
+            runtime = _make_coordinator(plan, clock, log, grpc_server, files.trial_folder, connections.rejections)
+            await _run_coordinator(plan, clock, runtime, grpc_server, health_servicer)
         else:
             await grpc_server.start()
             if isinstance(plan, CommandPlan):
@@ -135,25 +161,21 @@ async def _run_node(
                 await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
                 await run_command_worker(plan, node, services)
             elif isinstance(plan, TrainingPlan):
-                await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, files)
+                await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, files, connections)
         await grpc_server.stop(STOP_GRACE_S)
     finally:
         # After an error: without this, gRPC reports a second error when the process exits, below the first one.
         await grpc_server.stop(None)
-    if plan.engine == "docker":
-        await asyncio.sleep(EXIT_INTERVAL_S * plan.nodes.index(node))
 
 
 async def _run_coordinator(
     plan: Plan,
     clock: WallClock,
-    log: RunLog,
+    runtime: CoordinatorRuntime | CommandCoordinator,
     grpc_server: grpc.aio.Server,
     health_servicer: health.HealthServicer,
-    trial_folder: Path | None,
 ) -> None:
     """Run the coordinator until all other nodes have left the trial."""
-    runtime = _make_coordinator(plan, clock, log, grpc_server, trial_folder)
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     await grpc_server.start()
@@ -167,15 +189,20 @@ async def _run_coordinator(
 
 
 def _make_coordinator(
-    plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server, trial_folder: Path | None
+    plan: Plan,
+    clock: WallClock,
+    log: RunLog,
+    grpc_server: grpc.aio.Server,
+    trial_folder: Path | None,
+    rejections: RefusedConnectionLog,
 ) -> CoordinatorRuntime | CommandCoordinator:
     """Return the coordinator of a training or of a command, and add its service to a gRPC server."""
     if isinstance(plan, CommandPlan):
-        return make_command_coordinator(plan, clock, log, grpc_server)
+        return make_command_coordinator(plan, clock, log, grpc_server, rejections)
     if not isinstance(plan, TrainingPlan):
         raise TypeError(f"unknown plan: {plan.workload_kind}")
     runtime = make_coordinator(plan, clock, log, trial_folder)
-    add_ControlServicer_to_server(CoordinatorService(runtime), grpc_server)
+    add_ControlServicer_to_server(CoordinatorService(runtime, rejections), grpc_server)
     return runtime
 
 
@@ -202,6 +229,7 @@ async def _run_worker_or_server(
     log: RunLog,
     health_servicer: health.HealthServicer,
     files: NodeFiles,
+    connections: ConnectionWatch,
 ) -> None:
     """Listen on the data port, and run a worker or a server until the run is over."""
     link_conditions = ActiveLinkEvents() if plan.engine == "local" else None
@@ -215,7 +243,7 @@ async def _run_worker_or_server(
         protection=plan.security.data,
         payload_scale=plan.payload_scale,
     )
-    transport.limit_incoming_streams(plan.payload_limit_bytes, RefusedConnectionLog(log))
+    transport.limit_incoming_streams(plan.payload_limit_bytes, connections.rejections, connections)
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(

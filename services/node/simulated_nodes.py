@@ -15,6 +15,7 @@ from services.plan.lost_nodes import (
     restart_delay_s,
     tolerates_lost_node,
 )
+from services.plan.partitions import explain_partitions, partition_events
 from services.schema.errors import DeclaredNodeLoss, NetworkError, first_error_in_group, is_caused_by_eviction
 from services.transport.virtual import VirtualFabric
 
@@ -59,11 +60,12 @@ class SimulatedNodes:
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Raise only the loss that ended the trial, or name the stopped nodes beside the network error of a peer.
+        """Raise only the loss that ended the trial, or name stopped and separated nodes beside the error of a peer.
 
         Raises:
             ExceptionGroup: of the errors of the `with` block.
             DeclaredNodeLoss: instead of a network error, if nodes are stopped or away.
+            NetworkError: of a peer, if a partition has separated nodes.
         """
         try:
             yield
@@ -71,9 +73,17 @@ class SimulatedNodes:
             if losses := errors.subgroup(DeclaredNodeLoss):  # its peers have lost their connections
                 raise losses from None
             cause, away = first_error_in_group(errors), explain_active_faults(self._active.values())
-            if not away or not isinstance(cause, NetworkError):
+            separated = self._explain_partitions()
+            if not (away or separated) or not isinstance(cause, NetworkError):
                 raise
-            raise DeclaredNodeLoss(f"{type(cause).__name__}: {cause}{away}") from errors
+            if away:
+                raise DeclaredNodeLoss(f"{type(cause).__name__}: {cause}{away}{separated}") from errors
+            raise type(cause)(f"{cause}{separated}") from errors
+
+    def _explain_partitions(self) -> str:
+        starts_s = {event.number: self.runtime.find_event_start_s(event) for event in partition_events(self.plan)}
+        begun_s = {number: start_s for number, start_s in starts_s.items() if start_s is not None}
+        return explain_partitions(self.plan, begun_s, self.runtime.clock.now())
 
     def _start_node(self, node_name: str) -> None:
         self._node_tasks[node_name] = self._node_group.create_task(self._run_until_evicted(node_name))

@@ -29,7 +29,6 @@ from services.worker.training_position import RecoveryPoints
 from services.worker.uninterrupted_training import UninterruptedTraining
 
 KEPT_RECOVERY_POINTS = 2  # workers that wait for each other in every exchange are at most one exchange apart
-LOSS_ANNOUNCEMENT_TIMEOUTS = 3  # heartbeat timeouts within which a lost node is found, and announced
 
 
 async def run_worker(plan: TrainingPlan, worker_plan: NodePlan, node_services: NodeServices) -> None:
@@ -137,11 +136,10 @@ def _make_checkpoints(
 
 
 def _make_membership_follower(plan: TrainingPlan, node: NodePlan, services: NodeServices) -> MembershipFollower:
-    timeout_s = LOSS_ANNOUNCEMENT_TIMEOUTS * plan.recovery.heartbeat_timeout
-    if plan.recovery.restarts_workers:
-        timeout_s += plan.recovery.restart_delay + plan.timeouts.start
     is_server = node.role == "ps_shard"
-    return MembershipFollower(node.name, is_server, services.membership, services.clock, services.log, timeout_s)
+    return MembershipFollower(
+        node.name, is_server, services.membership, services.clock, services.log, plan.loss_announcement_timeout_s
+    )
 
 
 @asynccontextmanager

@@ -29,6 +29,8 @@ from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy
 from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
+LOSS_ANNOUNCEMENT_TIMEOUTS = 3  # heartbeat timeouts within which a lost node is found, and announced
+
 
 class Plan(FrozenRecord, ABC):
     """Plan of one trial: all decisions made before its start.
@@ -187,6 +189,19 @@ class Plan(FrozenRecord, ABC):
         """
         periods = [self.exchange_period, self.second_phase.exchange_period if self.second_phase else 1]
         return self.timeouts.step * max(periods)
+
+    @property
+    def loss_announcement_timeout_s(self) -> float:
+        """Virtual seconds for which a node with a network error waits for the announcement of a lost node.
+
+        It is 0 if the trial does not go on without a lost node.
+        """
+        if not self.recovery.is_active:
+            return 0.0
+        timeout_s = LOSS_ANNOUNCEMENT_TIMEOUTS * self.recovery.heartbeat_timeout
+        if self.recovery.restarts_workers:
+            timeout_s += self.recovery.restart_delay + self.timeouts.start
+        return timeout_s
 
     @property
     def estimated_training_wall_s(self) -> float:

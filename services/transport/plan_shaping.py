@@ -36,6 +36,13 @@ def make_link_shaping(
         uplink, downlink = (RateLimiter(to_goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
         ports = NodeLinks(uplink, downlink, shared_links)
         return FluidModelLinkShaping(
-            node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes
+            node.name,
+            ports,
+            plan.network,
+            plan.seed,
+            clock,
+            link_conditions,
+            plan.longest_message_bytes,
+            plan.message_timeout_s,
         )
     return PathDelayShaping(node.name, plan.network, plan.seed, clock) if plan.delay_mechanism == "transport" else None

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from services.cluster.links.fluid_link import (
 from services.cluster.links.link_conditions import ActiveLinkEvents, Direction
 from services.cluster.network import Network
 from services.runtime.clock import Clock
+from services.schema.errors import DeadlineExceeded
 
 
 class PathDelaySampler:
@@ -106,8 +108,14 @@ class FluidModelLinkShaping(TransportShaping):
         clock: Clock,
         conditions: ActiveLinkEvents | None = None,
         max_piece_bytes: int = MAX_FLUID_MESSAGE_BYTES,
+        timeout_s: float = inf,
     ) -> None:
+        """Create the emulation of a node's links.
+
+        A message waits for the end of a partition for at most `timeout_s` virtual seconds.
+        """
         self.max_piece_bytes = max_piece_bytes
+        self._timeout_s = timeout_s
         self._node_name = node_name
         self._links = links
         self._network = network
@@ -127,7 +135,7 @@ class FluidModelLinkShaping(TransportShaping):
     @asynccontextmanager
     async def delay_outgoing(self, target_name: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:
         async with self._target_locks[target_name]:
-            await self._conditions.wait_until_connected(self._node_name, target_name)
+            await self._wait_until_connected(target_name)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
             now = self._clock.now()
@@ -139,6 +147,21 @@ class FluidModelLinkShaping(TransportShaping):
                 passage = shared_link.pass_and_time_message(passage, size_bytes)
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
+
+    async def _wait_until_connected(self, target_name: str) -> None:
+        """Wait until no partition separates this node from another.
+
+        Raises:
+            DeadlineExceeded: the partition lasts longer than the time within which a message must be accepted.
+        """
+        if not self._conditions.is_partitioned(self._node_name, target_name):
+            return
+        try:
+            async with asyncio.timeout(self._clock.to_wall_s(self._timeout_s)):
+                await self._conditions.wait_until_connected(self._node_name, target_name)
+        except TimeoutError:
+            message = f"{target_name} did not accept a message within {self._timeout_s:g} s"
+            raise DeadlineExceeded(message) from None
 
     async def delay_incoming(self, source_name: str, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
         async with self._source_locks[source_name]:

@@ -26,6 +26,7 @@ from services.runtime.transport import (
     Transport,
 )
 from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
+from services.transport.grpc.connection_watch import ConnectionWatch
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
 from services.transport.stream_authentication import TAG_BYTES
@@ -85,10 +86,19 @@ class SocketTransport(Transport):
         self._mailbox = Mailbox(timeout_s, clock.to_wall_s(1.0))
         self._payload_limit_bytes = DEFAULT_PAYLOAD_LIMIT_BYTES
         self._rejections: RefusedConnectionLog | None = None
+        self._connections: ConnectionWatch | None = None
 
-    def limit_incoming_streams(self, payload_limit_bytes: int, rejections: RefusedConnectionLog) -> None:
-        """Accept no longer payload in one message, and log refused streams. Call this before `start`."""
-        self._payload_limit_bytes, self._rejections = payload_limit_bytes, rejections
+    def limit_incoming_streams(
+        self, payload_limit_bytes: int, rejections: RefusedConnectionLog, connections: ConnectionWatch | None = None
+    ) -> None:
+        """Accept no longer payload in one message, and log refused streams. Call this before `start`.
+
+        Args:
+            payload_limit_bytes: longest accepted payload.
+            rejections: log of refused streams.
+            connections: watch that records the connections that gRPC refuses; None without one.
+        """
+        self._payload_limit_bytes, self._rejections, self._connections = payload_limit_bytes, rejections, connections
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""

@@ -72,6 +72,7 @@ class VirtualFabric:
                 VirtualClock(),
                 self.conditions[name],
                 max_piece_bytes,
+                timeout_s,
             )
             for name in uplinks
         }

@@ -10,6 +10,7 @@ from analysis.figures.base import AnalysedRun
 from analysis.figures.timeline import draw_step_times_with_events
 from analysis.reading.run_folder import RunFolder
 from analysis.report import report
+from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
 
 MakeRun = Callable[..., RunFolder]
@@ -49,6 +50,36 @@ def test_every_planned_event_is_in_the_summary_with_its_lateness(run_with_events
     assert first["lateness_s"] == pytest.approx(0.01)
     assert second["applied_s"] is None
     assert trial["verdict"] == "valid"  # the second was not due before the end
+
+
+def test_a_partition_is_in_the_headline_with_the_time_for_which_workers_were_blocked(
+    make_run: MakeRun, line: Callable[..., str]
+) -> None:
+    """Else a reader takes links for the reason of long exchanges."""
+    folder = make_run(strategies=("ring",), workers=(2,), baseline=False)
+    (trial,) = folder.trial_folders
+    planned = json.loads(trial.plan_path.read_text())
+    partition = {"kind": "partition", "at": {"time": "200ms"}, "lasts": "300ms", "apart": ["worker-1"]}
+    planned["events"] = [{"number": 0, "time_s": AT_S, "step": None, "change": partition}]
+    trial.plan_path.write_text(json.dumps(planned))
+    for phase, at in (("begin", AT_S), ("end", AT_S + LASTS_S)):
+        value = {"number": 0, "kind": "partition", "planned_s": at, "applied_s": at, "lateness_s": 0.0, "phase": phase}
+        with trial.log_path("worker-1").open("a") as log:
+            log.write(line("event_applied", value | {"by": "transport"}, 100 + at, "worker-1") + "\n")
+
+    report.write_report(folder.path)
+
+    (table,) = read_readable_trials(folder).trials
+    steps = table.steps
+    during = steps[(steps["start_s"] < AT_S + LASTS_S) & (steps["start_s"] + steps["step_s"] > AT_S)]
+    blocked_s = (during["exchange_s"] + during["wait_s"]).groupby(during["node"], observed=True).sum()
+    (event,) = json.loads(folder.summary_path.read_text())["trials"][0]["events"]
+    assert event["least_blocked_s"] == pytest.approx(blocked_s.min())
+    assert event["most_blocked_s"] == pytest.approx(blocked_s.max())
+    assert 0 < event["most_blocked_s"] < (steps["exchange_s"] + steps["wait_s"]).sum()
+    page = folder.report_path.read_text()
+    assert "A partition of the network separated nodes during training" in page
+    assert f"{format_number(blocked_s.min())} to {format_number(blocked_s.max())}" in page
 
 
 def test_the_page_lists_events_and_shows_them_shaded(run_with_events: RunFolder) -> None:

@@ -20,7 +20,7 @@ from compose.engines.simulated import SimulatedEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.run import FinishedRun
 from compose.runs.run_folder import EngineLostError, RunFolderError
-from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed
+from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, select_last_line
 from compose.runs.trials.supervisor import TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.exit_codes import ExitCode, exit_code_of_error
@@ -320,3 +320,12 @@ def test_a_disk_that_is_full_for_the_report_leaves_a_run_that_can_be_reported_la
 
     with pytest.raises(RunFolderError, match=rf"No space left on device.*then run: ensayo report {tmp_path}$"):
         write_run_report(FinishedRun(tmp_path, (), interrupted=False))
+
+
+def test_the_reason_of_a_failure_is_no_line_of_grpc() -> None:
+    """gRPC may log the end of a connection after the error of the node, and the reader needs the error."""
+    grpc_line = "I1127 01:15:27.919281   17924 chttp2_transport.cc:1403] ipv4:127.0.0.1:57313: Got goaway [2]"
+
+    assert select_last_line(f"a warning\nDeadlineExceeded: no message\n{grpc_line}\n") == "DeadlineExceeded: no message"
+    assert select_last_line(f"{grpc_line}\n") == grpc_line
+    assert select_last_line("") == ""

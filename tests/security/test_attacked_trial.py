@@ -5,42 +5,21 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attacked_trial import AttackingObserver, make_attacked_plan, read_lines, run_attacked_plan, write_bytes
 from refused_connection_events import refused_connections
 
 from compose.engines.local import LocalEngine
 from compose.runs.certificates import issue_certificates
-from services.cluster.addresses import Address
-from services.plan import Plan, make_plan
+from services.plan import Plan
 from services.runtime.identity import NodeIdentity
-from services.scenario.scenario import Scenario
 from services.transport.data_planes import DATA_PLANES
 from services.transport.tcp.sender import LENGTH_FORMAT
 
 ETHERNET_BYTES, LOOPBACK = 14, "lo"
-
-
-@dataclass
-class AttackingObserver:
-    """Observer that attacks after the first evaluation, and records the digest of the parameters."""
-
-    attack: Any = None
-    params_sha256: str = ""
-    _events: list[str] = field(default_factory=list)
-
-    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
-        if log_event["key"] == "eval_stop" and self.attack and "eval_stop" not in self._events:
-            self.attack(plan)
-        self._events.append(str(log_event["key"]))
-        if log_event["key"] == "params_sha256":
-            self.params_sha256 = str(log_event["value"])
-
-    def engine_preparation_started(self, description: str) -> None:
-        """Ignore the preparation."""
 
 
 @contextmanager
@@ -88,49 +67,18 @@ def tcp_payload(frame: bytes) -> tuple[int, int, bytes]:
     return source, target, segment[(segment[12] >> 4) * 4 :]
 
 
-def read_lines(file: Path) -> list[str]:
-    """Return the lines of a log."""
-    return file.read_text().splitlines()
-
-
-def write_bytes(address: Address, data: bytes) -> None:
-    """Write bytes to a new connection, and wait until the node closes it or answers."""
-    with suppress(OSError), socket.create_connection((address.host, address.port), timeout=1.0) as connection:
-        connection.sendall(data)
-        connection.recv(1)
-
-
 @pytest.fixture
 def run_trial(tmp_path: Path) -> Any:
-    """Return `run_trial(transport, attack)`, which runs a trial of two workers and returns its observer and folder."""
+    """Return `run_trial(name, transport, attack)`, which runs a trial of two workers."""
     engine = LocalEngine()
 
     def run(name: str, transport: str, attack: Any, *, sniff: bool) -> tuple[AttackingObserver, Path, dict[str, bytes]]:
-        document = {
-            "name": "attacked",
-            "workload": {
-                "dataset": {"kind": "digits"},
-                "model": {"kind": "linear"},
-                "optimiser": {"kind": "momentum", "rate": 0.05},
-                "batch": 128,
-                "epochs": 6,
-            },
-            "cluster": {"workers": 2, "worker": {"throughput": "4000/s", "uplink": "100mbit", "downlink": "100mbit"}},
-            "strategies": {"ring": {"kind": "all_reduce"}},
-            "transport": transport,
-            "baseline": False,
-        }
-        (trial,) = Scenario.decode(document).trials()
-        run_name = f"{tmp_path.name}-{os.getpid()}-{name}"
-        plan = make_plan(trial, run_name, engine.name, engine.choose_addresses(run_name, 5))
+        plan = make_attacked_plan(f"{tmp_path.name}-{os.getpid()}-{name}", transport, "signed", engine)
         folder = tmp_path / name
-        (folder / "logs").mkdir(parents=True)
-        (folder / "plan.json").write_text(plan.model_dump_json())
         ports = {node.addresses.data.port: node.name for node in plan.nodes if node.role == "worker"}
-        observer = AttackingObserver(attack and (lambda plan: attack(plan, openings)))
         with recorded_openings(ports) if sniff else nullcontext({}) as openings:
-            outcome = engine.run_trial(plan, folder, observer)
-        assert (outcome.status, outcome.reason) == ("success", "")
+            attack_with_openings = attack and (lambda plan: attack(plan, openings))
+            observer = run_attacked_plan(plan, folder, engine, attack_with_openings)
         return observer, folder, openings
 
     yield run
@@ -189,3 +137,4 @@ def test_attacks_do_not_change_the_result_of_a_trial(run_trial: Any, tmp_path: P
     for name in ("coordinator", "worker-0", "worker-1"):
         errors = (folder / f"logs/{name}.err").read_text()
         assert errors.count("Handshake failed") == 1, "gRPC writes a line for the garbage on the control plane"
+        assert "CallNextHandshakerLocked" not in errors, "lines of the log of handshakes are events, not errors"

@@ -14,9 +14,12 @@ from services.coordinator.service import RunEventService
 from services.coordinator.step_events import StepEventStarts
 from services.runtime.clock import WallClock
 from services.runtime.identity import NodeIdentity
+from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
 from services.schema.errors import AuthenticationError
 from services.transport.grpc.channels import listen_on, open_channel, server_options
+from services.transport.grpc.checked_calls import CheckedCalls
+from services.transport.grpc.connection_watch import ConnectionWatch
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer, ControlStub, add_ControlServicer_to_server
 
@@ -55,8 +58,13 @@ def attack_coordinator(identities: dict[str, NodeIdentity], addresses: dict[str,
 
         async def main() -> None:
             coordinator = JoinOnlyCoordinator(RunLog("", WallClock(), lines.append))
-            server = grpc.aio.server(options=server_options(MESSAGE_LIMIT_BYTES, 1.0, 300.0))
-            add_ControlServicer_to_server(JoinOnlyService(coordinator), server)
+            rejections = RefusedConnectionLog(coordinator.log)
+            connections = ConnectionWatch(rejections, 1.0, lambda _address: True)
+            server = grpc.aio.server(
+                options=server_options(MESSAGE_LIMIT_BYTES, 1.0, 300.0),
+                interceptors=[CheckedCalls(connections, MESSAGE_LIMIT_BYTES)],
+            )
+            add_ControlServicer_to_server(JoinOnlyService(coordinator, rejections), server)
             listen_on(server, addresses["b"], identities["b"])
             await server.start()
             await call_join(addresses["b"], identities["a"], "a")
@@ -143,24 +151,41 @@ def test_a_connection_without_a_handshake_in_time_is_closed(
     assert attack_coordinator(attack) == []
 
 
-def test_a_message_longer_than_the_limit_is_not_read(
-    attack_coordinator: AttackCoordinator, identities: dict[str, NodeIdentity]
+def call_with_bytes(method: str, identity: NodeIdentity, request: bytes) -> Callable[[Address], Awaitable[object]]:
+    """Return a call of a method with the certificate of a node, whose request has these bytes."""
+
+    async def call(address: Address) -> None:
+        async with open_channel(address, "b", identity) as channel:
+            await channel.unary_unary(method)(request, timeout=2.0)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("method", "request_bytes", "code", "reason"),
+    [
+        ("/ensayo.wire.Control/Join", b"\xff" * 300, grpc.StatusCode.INVALID_ARGUMENT, "300 bytes are not a valid"),
+        ("/ensayo.wire.Control/Shutdown", b"", grpc.StatusCode.UNIMPLEMENTED, "does not exist"),
+        (
+            "/ensayo.wire.Control/Join",
+            bytes(MESSAGE_LIMIT_BYTES + 1),
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "a request of /ensayo.wire.Control/Join is longer than the limit of 100,000 bytes",
+        ),
+    ],
+    ids=["garbage", "unknown method", "too long"],
+)
+def test_an_invalid_request_is_recorded_once(
+    attack_coordinator: AttackCoordinator,
+    identities: dict[str, NodeIdentity],
+    method: str,
+    request_bytes: bytes,
+    code: grpc.StatusCode,
+    reason: str,
 ) -> None:
-    """Reports contain all parameters of the model, so the plan states how long they may be."""
-    too_long = "x" * (MESSAGE_LIMIT_BYTES + 1)
-    attack = expect_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda at: call_join(at, identities["c"], "c", too_long))
+    """The caller has a certificate of the trial. No byte reaches the coordinator."""
+    attack = expect_status(code, call_with_bytes(method, identities["c"], request_bytes))
 
-    assert attack_coordinator(attack) == []
+    (refused,) = attack_coordinator(attack)
 
-
-def test_a_request_of_garbage_gets_an_error(
-    attack_coordinator: AttackCoordinator, identities: dict[str, NodeIdentity], caplog: pytest.LogCaptureFixture
-) -> None:
-    """The bytes do not reach the coordinator; gRPC logs them, by default to standard error."""
-
-    async def send_garbage(address: Address) -> None:
-        async with open_channel(address, "b", identities["c"]) as channel:
-            await channel.unary_unary("/ensayo.wire.Control/Join")(b"\xff" * 300, timeout=2.0)
-
-    assert attack_coordinator(expect_status(grpc.StatusCode.UNKNOWN, send_garbage)) == []
-    assert caplog.text.count("raised by servicer method [/ensayo.wire.Control/Join]") == 1
+    assert reason in refused["reason"]

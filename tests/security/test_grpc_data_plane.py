@@ -1,7 +1,7 @@
 """A gRPC data plane refuses what is not from a node of the trial, and goes on.
 
-Ensayo records what its own code refuses. What gRPC refuses before any of Ensayo's code runs is closed by gRPC; with
-TLS, gRPC writes a line with the reason to the node's standard error.
+These tests are about what Ensayo's own code refuses. What gRPC refuses before any of Ensayo's code runs is recorded by
+the process of a node, which reads gRPC's log: see `test_refused_attacks.py`.
 """
 
 import asyncio
@@ -92,19 +92,35 @@ def test_a_replayed_opening_is_refused_and_recorded(
     assert refused["claimed_sender"] == "c"
 
 
-def test_a_message_longer_than_the_limit_is_not_read(
+def test_a_message_longer_than_the_limit_is_not_read_and_is_recorded(
     attack_b: RunAttack, identities: dict[str, NodeIdentity], addresses: dict[str, Address]
 ) -> None:
-    """The limit of the plan holds for nodes of the trial too: the sender has a certificate, and gets the reason.
-
-    gRPC does not report the reason to the receiver: for b, the sender has broken off its stream.
-    """
+    """The limit of the plan holds for nodes of the trial too: the sender has a certificate, and gets the reason."""
 
     async def attack() -> None:
         proof = identities["c"].make_identity_proof("b")
         too_long = encode_message(Message(TAG, bytes(PAYLOAD_LIMIT_BYTES + 1000)))
         with pytest.raises(NetworkError, match=r"larger than max .*RESOURCE_EXHAUSTED"):
             await send_stream(addresses["b"], proof, too_long, END)
+
+    (refused,) = attack_b(attack)
+
+    assert "a message is longer than the limit of" in refused["reason"]
+    assert refused["claimed_sender"] == "c"
+
+
+def test_a_stream_that_its_sender_breaks_off_is_not_recorded(
+    attack_b: RunAttack, identities: dict[str, NodeIdentity], addresses: dict[str, Address]
+) -> None:
+    """A killed node has sent nothing that must be refused."""
+
+    async def attack() -> None:
+        metadata = ((IDENTITY_METADATA_KEY, identities["c"].make_identity_proof("b")),)
+        async with open_channel(addresses["b"], "b", None) as channel:
+            call = channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)(metadata=metadata)
+            await call.write(encode_message(Message(TAG, bytes(1000))))
+            await asyncio.sleep(0.1)
+            call.cancel()
 
     assert attack_b(attack) == []
 

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -106,7 +107,7 @@ def simulated_trials() -> list[SimulatedTrial]:
 
 
 @pytest.fixture
-def simulate(monkeypatch: pytest.MonkeyPatch, simulated_trials: list[SimulatedTrial]) -> Simulate:
+def simulate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simulated_trials: list[SimulatedTrial]) -> Simulate:
     """Simulate one strategy on a small regression: `simulate(strategy, workers, **workload, cluster=…)`."""
     trials = simulated_trials
     report_evaluation_point, leave = CoordinatorRuntime.report_evaluation_point, CoordinatorRuntime.leave
@@ -124,7 +125,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch, simulated_trials: list[SimulatedTr
     monkeypatch.setattr(CoordinatorRuntime, "report_evaluation_point", record_point)
     monkeypatch.setattr(CoordinatorRuntime, "leave", record_final)
 
-    def run(  # noqa: PLR0913 - keys of a scenario
+    def run(  # noqa: PLR0913 - sections of a scenario, all of them optional
         strategy: Document,
         workers: int,
         *,
@@ -132,6 +133,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch, simulated_trials: list[SimulatedTr
         hash_every_step: bool = False,
         timeouts: Document | None = None,
         events: list[Document] | None = None,
+        recovery: Document | None = None,
         seed: int = 1,
         parts: dict[str, ScenarioComponent] | None = None,
         data_protection: str = "signed",
@@ -152,12 +154,13 @@ def simulate(monkeypatch: pytest.MonkeyPatch, simulated_trials: list[SimulatedTr
             "baseline": False,
             "timeouts": timeouts or {},
             "events": events or [],
+            "recovery": recovery or {},
             "seed": seed,
             "security": {"data": data_protection},
         }
         trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step, parts=parts))
         trials.append(trial)
-        simulate_trial(trial.plan, lambda node: trial.lines[node].append)
+        simulate_trial(trial.plan, lambda node: trial.lines[node].append, tmp_path)
         return trial
 
     return run

@@ -26,7 +26,7 @@ from compose.engines.containers.process_control import ContainerProcessControl
 from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.host_program import run_host_program
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
-from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed, TrialNodeRunner
+from compose.runs.trials.node_runner import NodeProcessControl, TrialFailed, TrialNodeRunner, select_last_line
 from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
@@ -138,12 +138,8 @@ class NodeContainers(TrialNodeRunner):
         return dict(self._exit_codes)
 
     def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error.
-
-        The result is empty if there is no such line.
-        """
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
-        return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
+        return select_last_line(stderr.decode(errors="replace"))
 
     def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
         """Return the CPU throttling of the running nodes since their start.

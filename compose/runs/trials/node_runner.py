@@ -1,10 +1,14 @@
 """Interface to the nodes of a trial, which each engine implements, and the errors that make a trial fail."""
 
+import re
 from abc import ABC, abstractmethod
 
 from services.cluster.node_faults import NodeAction
 from services.plan.trial_outcome import CpuThrottleCounts, LinkShapingRecord
 from services.schema.errors import EnsayoError
+
+# Beginning of a line of gRPC's own log, such as `I1127 01:15:24.515533   17926 chttp2_transport.cc:1403] `.
+GRPC_LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.(cc|h):\d+\] ")
 
 
 class TrialFailed(EnsayoError):
@@ -34,6 +38,17 @@ class NodeProcessControl(ABC):
     @abstractmethod
     def describe_mechanism(self, action: NodeAction) -> str:
         """Return the name of the mechanism that applies an action, such as SIGKILL."""
+
+
+def select_last_line(stderr_text: str) -> str:
+    """Return the last line of a node's standard error, or an empty text.
+
+    Lines of gRPC's own log count only if there are no others: gRPC may log the end of a connection after the error that
+    ended the node.
+    """
+    lines = [line for line in stderr_text.strip().splitlines() if line.strip()]
+    own_lines = [line for line in lines if not GRPC_LOG_LINE.match(line)]
+    return (own_lines or lines or [""])[-1]
 
 
 class TrialNodeRunner(ABC):
@@ -80,7 +95,7 @@ class TrialNodeRunner(ABC):
 
     @abstractmethod
     def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to its standard error.
+        """Return the last line that a node has written to its standard error, as `select_last_line` selects it.
 
         The result is empty if there is no such line.
         """

@@ -17,6 +17,7 @@ from compose.runs.interrupt import defer_stop_signals, raise_again_if_stopped
 from compose.runs.trials.log_tail import LogTail
 from compose.runs.trials.node_faults import NodeFaultInjector
 from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
+from compose.runs.trials.partition_starts import PartitionStarts
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics, LinkShapingRecord, TrialOutcome
 
@@ -50,6 +51,7 @@ class TrialSupervisor:
     def __post_init__(self) -> None:
         self._coordinator_log = LogTail(self.trial_folder / "logs" / f"{COORDINATOR}.log")
         self._faults = NodeFaultInjector(self.plan, self.nodes.process_control(), self.trial_folder / "events.jsonl")
+        self._partitions = PartitionStarts(self.plan)
 
     def run_trial(self) -> TrialOutcome:
         """Run the whole trial and return its status.
@@ -190,6 +192,7 @@ class TrialSupervisor:
             self._record_membership(log_event["value"]["node"], has_left=log_event["value"]["event"] == "left")
         self._is_over |= log_event["key"] == "run_stop"
         self._faults.handle_log_event(log_event)
+        self._partitions.handle_log_event(log_event)
         self.watcher.coordinator_event_logged(self.plan, log_event)
 
     def _record_membership(self, node_name: str, *, has_left: bool) -> None:
@@ -213,7 +216,7 @@ class TrialSupervisor:
                 continue
             if exit_code:
                 last_line = self.nodes.last_stderr_line(node_name) or "no message"
-                away = self._faults.explain_active_faults()
+                away = self._faults.explain_active_faults() + self._partitions.explain_partitions()
                 raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}{away}")
             if not self._is_over and node_name not in self._left:
                 raise TrialFailed(f"{node_name} exited before the end of the run")

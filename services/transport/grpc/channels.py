@@ -17,7 +17,7 @@ GRPC_OPTIONS = (
     ("grpc.http2.max_frame_size", MIB),
     ("grpc.http2.write_buffer_size", 4 * MIB),
     ("grpc.initial_reconnect_backoff_ms", 50),  # nodes start within a second of each other
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # time of one attempt: a TLS handshake on a busy host takes over 50 ms
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
 )
@@ -47,6 +47,9 @@ def server_options(
         ("grpc.max_receive_message_length", min(message_limit_bytes, _MAX_INT32)),
         ("grpc.server_handshake_timeout_ms", round(handshake_timeout_s * 1e3)),
         ("grpc.max_connection_idle_ms", round(idle_timeout_s * 1e3)),
+        # By default, the kernel closes a connection of a server 20 s after it sent a byte that was not acknowledged, as
+        # during a partition. Without keep-alive messages, gRPC does not set this limit.
+        ("grpc.keepalive_time_ms", _MAX_INT32),
     )
 
 

@@ -38,6 +38,7 @@ from services.transport.grpc.channels import (
     server_options,
     translate_grpc_errors,
 )
+from services.transport.grpc.checked_calls import has_grpc_ended_call
 from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.shaping import TransportShaping
 from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S, SocketTransport
@@ -112,9 +113,12 @@ class GrpcTransport(SocketTransport):
         padded_entry_bytes = 8 + self._count_padding_bytes(8)
         return max(self._payload_limit_bytes, 2 * self.max_piece_bytes, 2 * padded_entry_bytes)
 
+    def _message_limit_bytes(self) -> int:
+        """Return the length of the longest message that gRPC accepts."""
+        return PREFIX_BYTES + PADDING_HEADER_BYTES + TAG_BYTES + self._wire_limit_bytes()
+
     async def start(self) -> None:
-        message_limit_bytes = PREFIX_BYTES + PADDING_HEADER_BYTES + TAG_BYTES + self._wire_limit_bytes()
-        options = server_options(message_limit_bytes, HANDSHAKE_TIMEOUT_S, idle_timeout_s=HANDSHAKE_TIMEOUT_S)
+        options = server_options(self._message_limit_bytes(), HANDSHAKE_TIMEOUT_S, idle_timeout_s=HANDSHAKE_TIMEOUT_S)
         self._server = grpc.aio.server(options=options)
         handler = grpc.stream_unary_rpc_method_handler(self._receive_stream, None, StreamReceipt.SerializeToString)
         service, method = SEND_METHOD.strip("/").split("/")
@@ -257,6 +261,8 @@ class GrpcTransport(SocketTransport):
 
         Return the number of messages.
         """
+        if self._connections is not None:
+            self._connections.note_call(grpc_context.peer())
         proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
         authenticator = None
         try:
@@ -276,6 +282,9 @@ class GrpcTransport(SocketTransport):
                 if not has_ended:
                     await self._deliver(source, message)
                     message_count += 1
+            if not has_ended and has_grpc_ended_call(grpc_context):
+                limit = f"the limit of {self._message_limit_bytes():,} bytes"
+                self._record_rejection(f"a message is longer than {limit}", source)
         except (MessageAuthenticationError, ProtocolError) as error:
             self._record_rejection(str(error), source)
             await grpc_context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -104,6 +104,8 @@ class TcpTransport(SocketTransport):
         # Neighbours may still send. An unknown process that only keeps a connection open must not delay the end.
         if open_streams := [receiver.closed for receiver in self._receivers if receiver.is_identified]:
             await asyncio.wait(open_streams, timeout=self._stream_lifetime_wall_s)
+        for receiver in tuple(self._receivers):
+            receiver.refuse_if_unidentified()
         await self.abort()
 
     async def abort(self) -> None:

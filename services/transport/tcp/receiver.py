@@ -117,6 +117,11 @@ class StreamReceiver(asyncio.BufferedProtocol):
     def _refuse_slow_sender(self) -> None:
         self._refuse(f"no proof of identity within {HANDSHAKE_TIMEOUT_S:g} s")
 
+    def refuse_if_unidentified(self) -> None:
+        """Refuse the stream at the end of the node, if its sender has not proved its identity."""
+        if not self.is_identified and not self._transport.is_closing():
+            self._refuse("no proof of identity before the end of the node")
+
     def _refuse(self, reason: str) -> None:
         """Record why the stream is refused, and close the connection at once."""
         self._record_rejection(reason, self._source or self._claimed_source)
