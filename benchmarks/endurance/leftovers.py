@@ -185,13 +185,12 @@ def count_engine_totals(engine: PrivateEngine) -> EngineTotals:
     """Return the totals of a Docker engine that runs."""
     found = find_docker_objects()
     process_folder = Path("/proc") / str(engine.pid)
-    rules = engine.run_in_network_namespace("iptables-save").splitlines()
     return EngineTotals(
         containers=len(found["containers"]),
         networks=len(found["networks"]),
         volumes=len(found["volumes"]),
         network_devices=len(engine.run_in_network_namespace("ip", "-oneline", "link").splitlines()),
-        packet_filter_rules=sum(line.startswith("-A") for line in rules),
+        packet_filter_rules=len(engine.list_packet_filter_rules()),
         mounts=(process_folder / "mounts").read_text().count(str(engine.folder)),
         processes=_count_engine_processes(engine.folder),
         descriptors=len(list((process_folder / "fd").iterdir())),

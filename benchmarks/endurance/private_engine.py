@@ -74,6 +74,11 @@ class PrivateEngine:
         program = ["nsenter", "--target", str(self.pid), "--net", *command]
         return subprocess.run(program, capture_output=True, check=True, text=True).stdout  # noqa: S603
 
+    def list_packet_filter_rules(self) -> list[str]:
+        """Return the rules that the engine has added to packet filters, as commands of iptables."""
+        lines = self.run_in_network_namespace("iptables-save").splitlines()
+        return [line for line in lines if line.startswith("-A")]
+
     def _answers(self) -> bool:
         command = ["docker", "--host", self.address, "version"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603

@@ -23,7 +23,7 @@ LINK = "1gbit"
 
 
 def make_scenario(name: str, workers: int, **keys: Any) -> dict[str, Any]:
-    """Return a scenario with one short trial of a ring of workers; `keys` are added."""
+    """Return a scenario with one short trial of a ring of workers; `keys` are added, or replace others."""
     return {
         "name": name,
         "workload": {

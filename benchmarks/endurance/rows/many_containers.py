@@ -1,7 +1,10 @@
 """Rows `parallel` and `containers`: ten runs at once, and 64 nodes in one trial."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
 
 from benchmarks.endurance.leftovers import EngineTotals, RunPlace, count_engine_totals, list_leftover_lines, open_place
 from benchmarks.endurance.row import ResultLine, RowContext
@@ -9,16 +12,30 @@ from benchmarks.endurance.runs import make_scenario, start_run, wait_for_end
 from benchmarks.endurance.trial_results import count_texts, list_run_results
 
 RUN_COUNT, NODE_COUNT = 10, 64
+TIMEOUTS = {"start": "10m"}  # a minute is too short for as many containers on two cores
 UNLIMITED_TOTALS = ("descriptors", "engine_memory_mb")  # of the engine's own program
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """What a Docker engine has at a moment."""
+
+    totals: EngineTotals
+    packet_filter_rules: tuple[str, ...]
+
+    @classmethod
+    def read(cls, place: RunPlace) -> Self:
+        """Return what the engine of a place has now."""
+        engine = place.require_engine()
+        return cls(count_engine_totals(engine), tuple(engine.list_packet_filter_rules()))
 
 
 def measure_parallel_runs(context: RowContext) -> Iterator[ResultLine]:
     """Start all runs at the same moment, and yield their results and what they left."""
     with open_place(context.folder, has_containers=True) as place:
-        before = count_engine_totals(place.require_engine())
-        processes = [
-            start_run(place, "docker", make_scenario(f"parallel-{number}", workers=2)) for number in range(RUN_COUNT)
-        ]
+        before = EngineState.read(place)
+        scenarios = [make_scenario(f"parallel-{number}", 2, timeouts=TIMEOUTS) for number in range(RUN_COUNT)]
+        processes = [start_run(place, "docker", scenario) for scenario in scenarios]
         for process in processes:
             wait_for_end(process)
         results = list_run_results(place.runs_folder)
@@ -40,8 +57,8 @@ def measure_parallel_runs(context: RowContext) -> Iterator[ResultLine]:
 def measure_containers(context: RowContext) -> Iterator[ResultLine]:
     """Run one trial with as many nodes, each in a container, and yield its result and what it left."""
     with open_place(context.folder, has_containers=True) as place:
-        before = count_engine_totals(place.require_engine())
-        scenario = make_scenario("containers", workers=NODE_COUNT - 1, dilation="auto")  # and a coordinator
+        before = EngineState.read(place)
+        scenario = make_scenario("containers", NODE_COUNT - 1, dilation="auto", timeouts=TIMEOUTS)  # and a coordinator
         exit_code = wait_for_end(start_run(place, "docker", scenario))
         results = list_run_results(place.runs_folder)
         message = count_texts(results) if results else place.output.read_text().strip().splitlines()[-1]
@@ -58,15 +75,18 @@ def _read_subnets(place: RunPlace) -> Iterator[str]:
         yield from (addresses[network]["host"].rpartition(".")[0] for network in ("data", "control"))
 
 
-def _list_remaining(place: RunPlace, before: EngineTotals) -> Iterator[ResultLine]:
+def _list_remaining(place: RunPlace, before: EngineState) -> Iterator[ResultLine]:
     """Yield what is left of the runs, and what the engine has more than before."""
     yield from list_leftover_lines(place)
-    for name, after in count_engine_totals(place.require_engine()):
-        earlier = getattr(before, name)
+    after = EngineState.read(place)
+    for name, count in after.totals:
+        earlier = getattr(before.totals, name)
         is_limited = name not in UNLIMITED_TOTALS
         yield ResultLine(
             what=f"{name.replace('_', ' ')} before and after",
-            result=f"{earlier:g} → {after:g}",
+            result=f"{earlier:g} → {count:g}",
             limit="no growth" if is_limited else "–",
-            is_met=not is_limited or after <= earlier,
+            is_met=not is_limited or count <= earlier,
         )
+    if added_rules := Counter(after.packet_filter_rules) - Counter(before.packet_filter_rules):
+        yield ResultLine(what="rules that were not there before", result=f"`{'; '.join(added_rules.elements())}`")

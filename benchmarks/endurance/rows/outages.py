@@ -27,7 +27,7 @@ FINISHED = (ExitCode.OK, ExitCode.INVALID)  # a busy host can make a verdict inv
 
 @dataclass(frozen=True)
 class Outage:
-    """What a run loses in the middle of its second trial, and gets back."""
+    """What a run loses while a trial trains after another one has ended, and gets back."""
 
     engine_name: str
     cause: str  # that the message of the run names
@@ -36,14 +36,14 @@ class Outage:
 
 
 def measure_lost_engine(context: RowContext) -> Iterator[ResultLine]:
-    """Kill the Docker engine while the second trial trains, start it again, and continue the run."""
+    """Kill the Docker engine while a later trial trains, start it again, and continue the run."""
     with open_place(context.folder, has_containers=True) as place:
         outage = Outage("docker", LOST_ENGINE_TEXT, place.require_engine().kill, place.require_engine().start)
         yield from _measure_outage(place, outage)
 
 
 def measure_full_disk(context: RowContext) -> Iterator[ResultLine]:
-    """Fill the disk of the run folders while the second trial trains, free it, and continue the run."""
+    """Fill the disk of the run folders while a later trial trains, free it, and continue the run."""
     with open_place(context.folder, has_containers=False) as place, mount_small_disk(place.runs_folder):
         filler = place.runs_folder / "filler"
         outage = Outage("local", FULL_DISK_TEXT, lambda: fill_disk(filler), filler.unlink)
@@ -51,14 +51,16 @@ def measure_full_disk(context: RowContext) -> Iterator[ResultLine]:
 
 
 def _make_outage_scenario() -> Mapping[str, Any]:
-    scenario = make_scenario("outage", workers=2, repeats=TRIAL_COUNT)
+    """Return a scenario whose links have no rate, so that no probe of a link fails on a busy host."""
+    cluster = {"workers": 2, "worker": {"throughput": "1000/s"}}
+    scenario = make_scenario("outage", workers=2, repeats=TRIAL_COUNT, cluster=cluster)
     scenario["workload"]["epochs"] = 5
     return scenario
 
 
 def _measure_outage(place: RunPlace, outage: Outage) -> Iterator[ResultLine]:
     process = start_run(place, outage.engine_name, _make_outage_scenario())
-    _wait_until_second_trial_trains(process, place.runs_folder)
+    _wait_until_a_later_trial_trains(process, place)
     outage.begin()
     exit_code = wait_for_end(process)
     message = place.output.read_text().strip().splitlines()[-1]
@@ -70,7 +72,7 @@ def _measure_outage(place: RunPlace, outage: Outage) -> Iterator[ResultLine]:
         "last line of the output", f"`{message}`".replace(f"{place.folder}/", ""), f"names {outage.cause}", is_named
     )
     finished = [trial for trial, status in kept.items() if status == "success"]
-    yield _require("trials that were kept", f"{len(finished)}", "1", len(finished) == 1)
+    yield _require("finished trials before the outage", f"{len(finished)}", "at least 1", bool(finished))
     outage.end()
     times = _read_status_times(folder, finished)
     resumed = start_ensayo(place, "run", "--resume", str(folder))
@@ -79,8 +81,8 @@ def _measure_outage(place: RunPlace, outage: Outage) -> Iterator[ResultLine]:
     statuses = list(read_statuses(place.runs_folder).values())
     is_complete = statuses == ["success"] * TRIAL_COUNT
     yield _require("trials that succeeded in the end", f"{statuses.count('success')}", f"{TRIAL_COUNT}", is_complete)
-    is_unchanged = times == _read_status_times(folder, finished)
-    yield _require("finished trial was run again", "no" if is_unchanged else "yes", "no", is_unchanged)
+    is_kept = times == _read_status_times(folder, finished)
+    yield _require("outcomes of finished trials", "kept" if is_kept else "changed", "kept", is_kept)
     yield from list_leftover_lines(place)
 
 
@@ -92,16 +94,24 @@ def _read_status_times(run_folder: Path, trials: list[str]) -> list[int]:
     return [(run_folder / "trials" / trial / "status.json").stat().st_mtime_ns for trial in trials]
 
 
-def _wait_until_second_trial_trains(process: subprocess.Popen[bytes], runs_folder: Path) -> None:
+def _wait_until_a_later_trial_trains(process: subprocess.Popen[bytes], place: RunPlace) -> None:
+    """Wait until a trial trains and another one has succeeded.
+
+    Raises:
+        TimeoutError: the run has ended before, or takes too long.
+    """
     deadline = time.monotonic() + LONGEST_WAIT_S
-    while not any(b'"eval_stop"' in path.read_bytes() for path in _second_logs(runs_folder)):
+    while not ("success" in read_statuses(place.runs_folder).values() and _is_a_trial_training(place.runs_folder)):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise TimeoutError("the second trial of the run did not begin to train")
+            output = " ".join(place.output.read_text().split())
+            raise TimeoutError(f"no trial trained after another one had succeeded; the output of the run: {output}")
         time.sleep(POLL_INTERVAL_S)
 
 
-def _second_logs(runs_folder: Path) -> Iterator[Path]:
-    return runs_folder.glob("*/*Z-*/trials/001-*/logs/coordinator.log")
+def _is_a_trial_training(runs_folder: Path) -> bool:
+    logs = runs_folder.glob("*/*Z-*/trials/*/logs/coordinator.log")
+    running = [path for path in logs if not (path.parents[1] / "status.json").exists()]
+    return any(b'"eval_stop"' in path.read_bytes() and b'"run_stop"' not in path.read_bytes() for path in running)
 
 
 @contextmanager
