@@ -140,7 +140,7 @@ def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
     if attempt is None:
         return logs
     earlier = trial_folder.find_attempt(attempt.folder)
-    return join_logs(read_node_logs(earlier) if earlier else {}, logs, attempt.step)
+    return join_logs(read_node_logs(earlier) if earlier else {}, logs, attempt)
 
 
 def read_trial_tables(

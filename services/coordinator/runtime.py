@@ -255,12 +255,13 @@ class CoordinatorRuntime:
     def _log_first_training_interval(self) -> None:
         """Log the start of the training, and the checkpoint with which it continues an earlier one."""
         step = self.plan.first_step
+        samples = self.plan.data_order.count_samples_before(step)
         if self.plan.continued:
             value = self.plan.continued.model_dump(mode="json", exclude={"step"})
-            self.log.log_event("training_continued", value, step=step)
+            self.log.log_event("training_continued", value, step=step, samples_count=samples)
         # An evaluation that is due at the step of the checkpoint comes after the checkpoint.
         epoch = max(0, step - 1) // self.plan.steps_per_epoch + 1
-        self._training_intervals.log_start(epoch, self.plan.data_order.count_samples_before(step))
+        self._training_intervals.log_start(epoch, samples)
 
     async def _evaluate_parameters(self, point_report: EvaluationPointReport) -> None:
         """Evaluate the model parameters in a worker's report.

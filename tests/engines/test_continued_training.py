@@ -25,29 +25,30 @@ def run_trial(folder: Path, engine: str, strategy: str, workers: int, **checkpoi
     folder.mkdir()
     cluster = {"workers": workers, "worker": {"throughput": "40/s"}}
     recovery = {"checkpoint": {"steps": 15, **checkpoint}}
-    run = run_faults(
-        folder, engine, [], {strategy: STRATEGIES[strategy]}, recovery=recovery, cluster=cluster, attempts=1
-    )
+    timeouts = {"start": "180s"}  # a busy host starts five containers slowly
+    keys = {"recovery": recovery, "cluster": cluster, "timeouts": timeouts, "attempts": 1}
+    run = run_faults(folder, engine, [], {strategy: STRATEGIES[strategy]}, **keys)
     assert [outcome.status for outcome in run.statuses] == ["success"], run.statuses
     return run
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_four_workers_continue_as_four_two_and_one(tmp_path: Path, engine: str, strategy: str) -> None:
+def test_training_continues_on_the_same_and_on_fewer_workers(tmp_path: Path, engine: str, strategy: str) -> None:
     """Every step has the same 8 samples. On the same workers, the parameters have the same bits, too.
 
     On another number of workers, sums are computed in another order: losses differ by rounding.
     """
-    earlier = run_trial(tmp_path / "earlier", engine, strategy, 4)
+    first, *fewer = (2, 1) if engine == "docker" else (4, 2, 1)
+    earlier = run_trial(tmp_path / "earlier", engine, strategy, first)
     [earlier_folder] = earlier.folder.glob("trials/*")
     loss = coordinator_events(earlier, "eval_metrics")[-1]["value"]["loss"]
 
-    for workers in (4, 2, 1):
+    for workers in (first, *fewer):
         run = run_trial(tmp_path / str(workers), engine, strategy, workers, initial=str(earlier_folder))
 
         [continued] = coordinator_events(run, "training_continued")
-        assert (continued["metadata"]["step"], continued["value"]["workers"]) == (30, 4)
+        assert (continued["metadata"]["step"], continued["value"]["workers"]) == (30, first)
         assert coordinator_events(run, "run_stop")[0]["metadata"]["samples_count"] == 320
         assert coordinator_events(run, "eval_metrics")[-1]["value"]["loss"] == pytest.approx(loss, rel=1e-6)
         digests = [coordinator_events(each, "params_sha256")[0]["value"] for each in (run, earlier)]
-        assert (digests[0] == digests[1]) or workers != 4
+        assert (digests[0] == digests[1]) or workers != first

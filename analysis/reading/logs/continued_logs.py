@@ -30,6 +30,7 @@ class ContinuedAttempt(NamedTuple):
 
     folder: str  # in the run folder
     step: int  # of the checkpoint
+    samples: int  # that all workers had used before the checkpoint
 
 
 def find_continued_attempt(logs: Mapping[str, NodeLog]) -> ContinuedAttempt | None:
@@ -37,28 +38,48 @@ def find_continued_attempt(logs: Mapping[str, NodeLog]) -> ContinuedAttempt | No
     event = logs.get(COORDINATOR, NodeLog(())).last_event(CONTINUED)
     if event is None or not isinstance(event.value, dict) or not event.value.get("is_attempt"):
         return None
-    step = int(event.metadata.get("step") or 0)
-    return ContinuedAttempt(str(event.value.get("folder")), step) if step else None
+    step, samples = (int(event.metadata.get(key) or 0) for key in ("step", "samples_count"))
+    return ContinuedAttempt(str(event.value.get("folder")), step, samples) if step else None
 
 
-def join_logs(earlier: Mapping[str, NodeLog], logs: Mapping[str, NodeLog], step: int) -> dict[str, NodeLog]:
-    """Return the logs of a trial that continues an attempt from the checkpoint of a step.
+class LogCut(NamedTuple):
+    """Checkpoint at which the log of an interrupted attempt is cut, and by which its times are moved."""
+
+    attempt: ContinuedAttempt
+    end_ms: float  # time at which the checkpoint was complete
+    shift_ms: float
+
+    def is_repeated(self, event: MllogEvent) -> bool:
+        """Return whether the trial repeats an event: an evaluation at the step of the checkpoint, or a later event."""
+        if event.time_ms > self.end_ms:
+            return True
+        if event.key in ("checkpoint", CHECKPOINT_COMPLETE):
+            return False
+        metadata = event.metadata
+        is_later = metadata.get("step", -1) >= self.attempt.step
+        return bool(is_later or metadata.get("samples_count", -1) >= self.attempt.samples)
+
+
+def join_logs(
+    earlier: Mapping[str, NodeLog], logs: Mapping[str, NodeLog], attempt: ContinuedAttempt
+) -> dict[str, NodeLog]:
+    """Return the logs of a trial that continues an interrupted attempt from a checkpoint.
 
     Args:
         earlier: logs of the interrupted attempt, by node.
         logs: logs of the trial, by node.
-        step: step of the checkpoint.
+        attempt: the attempt, and the step of the checkpoint.
     """
     start = logs[COORDINATOR].last_event("run_start")
-    checkpoint_ms = _find_checkpoint_time_ms(earlier.get(COORDINATOR, NodeLog(())), step)
+    checkpoint_ms = _find_checkpoint_time_ms(earlier.get(COORDINATOR, NodeLog(())), attempt.step)
     if start is None or checkpoint_ms is None:
         return dict(logs)
-    shift_ms = start.time_ms - checkpoint_ms
+    cut = LogCut(attempt, checkpoint_ms, start.time_ms - checkpoint_ms)
     first_epoch = _find_last_epoch(earlier[COORDINATOR], checkpoint_ms)
     joined = {}
     for name, log in logs.items():
         is_coordinator = name == COORDINATOR
-        before = _cut_log(earlier.get(name, NodeLog(())), checkpoint_ms, shift_ms, step)
+        before = _cut_log(earlier.get(name, NodeLog(())), cut)
         after = _events_after_start(log, start, before) if is_coordinator else log.events
         numbered = (replace(event, line_number=-number) for number, event in enumerate(before, start=1))
         later = (_count_epochs_from(event, first_epoch) for event in after)
@@ -82,40 +103,35 @@ def _find_last_epoch(coordinator_log: NodeLog, end_ms: float) -> int:
     return max((int(event.value["epoch"]) for event in begun), default=0)
 
 
-def _cut_log(log: NodeLog, end_ms: float, shift_ms: float, step: int) -> tuple[MllogEvent, ...]:
+def _cut_log(log: NodeLog, cut: LogCut) -> tuple[MllogEvent, ...]:
     """Return the events of a node before the checkpoint, with moved times."""
     texts: list[str] = []
     for event in log.events:
         with suppress(*DAMAGED_EVENT_ERRORS):  # missing steps are damage of the trial, which its number of steps shows
-            texts.append(_cut_event(event, end_ms, shift_ms, step))
+            texts.append(_cut_event(event, cut))
     return parse_log_lines(f"{LOG_LINE_PREFIX}{text}" for text in texts if text).events
 
 
-def _cut_event(event: MllogEvent, end_ms: float, shift_ms: float, step: int) -> str:
+def _cut_event(event: MllogEvent, cut: LogCut) -> str:
     """Return the JSON text of an event before the checkpoint, with moved times; empty for a later event."""
     content: dict[str, Any] = json.loads(event.json_text)
-    content["time_ms"] = round(event.time_ms + shift_ms, 3)
+    content["time_ms"] = round(event.time_ms + cut.shift_ms, 3)
     if event.key in STEP_COLUMN:  # rows are logged some time after their steps
-        content["value"] = _cut_rows(content["value"], STEP_COLUMN[event.key], shift_ms / 1e3, step)
+        content["value"] = _cut_rows(content["value"], STEP_COLUMN[event.key], cut)
         return json.dumps(content) if content["value"]["rows"] else ""
-    is_repeated = event.key not in ("checkpoint", CHECKPOINT_COMPLETE) and _is_of_step(event, step)
-    return "" if event.time_ms > end_ms or is_repeated else json.dumps(content)
+    return "" if cut.is_repeated(event) else json.dumps(content)
 
 
-def _is_of_step(event: MllogEvent, step: int) -> bool:
-    """Return whether the trial repeats an event, because it belongs to the step of the checkpoint or to a later one."""
-    return bool(event.metadata.get("step", -1) >= step)
-
-
-def _cut_rows(table: dict[str, Any], step_column: str, shift_s: float, step: int) -> dict[str, Any]:
+def _cut_rows(table: dict[str, Any], step_column: str, cut: LogCut) -> dict[str, Any]:
     """Return logged rows of the steps before the checkpoint, with moved times."""
     columns: list[str] = table["columns"]
-    moved = [number for number, name in enumerate(columns) if name in TIME_COLUMNS]
-    position = columns.index(step_column)
-    rows = [list(row) for row in table["rows"] if row[position] < step]
+    times = [number for number, name in enumerate(columns) if name in TIME_COLUMNS]
+    step, end_s = columns.index(step_column), cut.end_ms / 1e3
+    is_before = (row[step] < cut.attempt.step and row[times[0]] <= end_s for row in table["rows"])
+    rows = [list(row) for row, is_kept in zip(table["rows"], is_before, strict=True) if is_kept]
     for row in rows:
-        for number in moved:
-            row[number] = round(row[number] + shift_s, 6)
+        for number in times:
+            row[number] = round(row[number] + cut.shift_ms / 1e3, 6)
     return {"columns": columns, "rows": rows}
 
 
