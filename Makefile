@@ -12,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-real-cluster bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-fidelity bench-overlap bench-protection bench-real-cluster bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -103,6 +103,9 @@ bench-diloco-bandwidth: $(ready) ## find the bandwidths for 95 % compute utilisa
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+
+bench-protection: $(ready) ## measure the price of authentication tags and of TLS between nodes [ARGS='--write "my machine"']
+	$(bin)/python -m benchmarks.transport.protection $(ARGS)
 
 bench-real-cluster: $(ready) ## compare step times of a real cluster with their rehearsal [ARGS='--engine docker --write "my machine"']
 	$(bin)/python -m benchmarks.real_cluster $(ARGS)

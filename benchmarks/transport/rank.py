@@ -20,7 +20,7 @@ from services.collectives import RecursiveDoubling, Ring, TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.identity import NodeIdentity
-from services.runtime.transport import Message, MessageKind, MessageTag, Transport
+from services.runtime.transport import DataProtection, Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import send_vector
 from services.scenario.run_settings import TransportName
 from services.transport.data_planes import DATA_PLANES
@@ -38,6 +38,7 @@ class RankTask(TypedDict):
     hosts: list[str]
     ports: list[int]
     secrets: str
+    protection: DataProtection
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ async def _run_rank(rank_task: RankTask) -> None:
     ranks, me = tuple(addresses), f"rank-{rank_task['rank']}"
     identity = NodeIdentity.read(me, Path(rank_task["secrets"]) / me)
     async with DATA_PLANES[rank_task["plane"]](
-        addresses, identity, WallClock(), MESSAGE_TIMEOUT_S, MAX_LIFETIME_S
+        addresses, identity, WallClock(), MESSAGE_TIMEOUT_S, MAX_LIFETIME_S, protection=rank_task["protection"]
     ) as transport:
         await transport.connect(name for name in ranks if name != me)
         await serve_jobs(_DataPlaneRank(transport, ranks, rank_task["rank"]).run_job)

@@ -16,6 +16,7 @@ from benchmarks.transport.cases import BARE, GLOO, RAW, TEXTBOOK
 from benchmarks.transport.jobs import RankJob, RankResult
 from benchmarks.transport.network_namespaces import RankNetwork
 from compose.engines.local import NODE_ENVIRONMENT
+from services.runtime.transport import DataProtection
 from services.schema.errors import HostError
 
 RIVAL_MODULES: Mapping[str, str] = {
@@ -56,7 +57,12 @@ class VariantRanks:
 
 @contextmanager
 def start_ranks(
-    variant: str, network: RankNetwork, ports: Sequence[int], secrets_folder: Path, torch_interpreter: str | None
+    variant: str,
+    network: RankNetwork,
+    ports: Sequence[int],
+    secrets_folder: Path,
+    torch_interpreter: str | None,
+    protection: DataProtection = "signed",
 ) -> Iterator[VariantRanks]:
     """Start the ranks of a variant and yield them when they are connected.
 
@@ -66,6 +72,7 @@ def start_ranks(
         ports: port on which each rank listens.
         secrets_folder: folder of the certificates and keys of the ranks.
         torch_interpreter: Python interpreter that has PyTorch; needed for gloo only.
+        protection: protection of messages; of data planes of Ensayo only.
 
     Raises:
         HostError: a rank did not report that it is ready.
@@ -74,7 +81,8 @@ def start_ranks(
     with ExitStack() as stack:
         processes = []
         for rank, prefix in enumerate(network.command_prefixes):
-            rank_task = json.dumps(task | {"rank": rank, "plane": variant, "secrets": str(secrets_folder)})
+            own_keys = {"rank": rank, "plane": variant, "secrets": str(secrets_folder), "protection": protection}
+            rank_task = json.dumps(task | own_keys)
             command = [*prefix, *_rank_command(variant, torch_interpreter), rank_task]
             processes.append(stack.enter_context(_start_process(command, variant)))
         for process in processes:
