@@ -39,7 +39,8 @@ CODE_BYTES = 1 << 20  # of one piece of a vector
 CODE_CALLS = 20
 REMARKS = """`vector`: time until the other node has a vector of 100 MB, sent in pieces of at most 1 MiB. `sum`: two
 nodes sum a vector of 4096 bytes, one message in each direction. CPU time is that of both nodes together. All
-protections of a row take turns in every round. The ratio is the median of the ratios to `signed` in the same round.
+protections of a row take turns in every round. Ratios are medians of the ratios to `signed` in the same round. Other
+programs on the machine make elapsed times vary much more than CPU times.
 
 The second table has authentication codes of 1 MiB, computed by one thread.
 """
@@ -110,13 +111,13 @@ def list_protection_rows(costs: Measurements) -> Iterator[tuple[str, ...]]:
     """Yield the cells of a table row for each case, data plane and protection."""
     for (case, plane, protection), samples in sorted(costs.items(), key=lambda item: _row_order(*item[0])):
         calls_ms = [1e3 * cost.seconds for cost in samples]
-        signed = costs[case, plane, "signed"]
-        ratio = median(cost.seconds / base.seconds for cost, base in zip(samples, signed, strict=True))
+        pairs = list(zip(samples, costs[case, plane, "signed"], strict=True))
         yield (
             *(case, plane, protection),
             f"{median(calls_ms):.3g} ({min(calls_ms):.3g} - {max(calls_ms):.3g})",
             f"{1e3 * median(cost.cpu_s for cost in samples):.3g}",
-            f"{ratio:.3f}",
+            f"{median(cost.seconds / signed.seconds for cost, signed in pairs):.2f}",
+            f"{median(cost.cpu_s / signed.cpu_s for cost, signed in pairs):.2f}",
         )
 
 
@@ -144,7 +145,8 @@ def main() -> int:
         sys.stderr.write("--write: the page needs a checkout without uncommitted changes\n")
         return 2
     rounds = max(arguments.rounds, MIN_ROUNDS)
-    protection_header = ("case", "data plane", "protection", "ms, median (range)", "CPU ms", "time relative to signed")
+    relative = ("time relative to signed", "CPU relative to signed")
+    protection_header = ("case", "data plane", "protection", "ms, median (range)", "CPU ms", *relative)
     code_header = ("code", "µs per MiB, median (range)", "MB/s")
     rows = list_protection_rows(measure_protections(CASES, rounds))
     code_rows = list_code_rows(measure_codes(CODE_BYTES, rounds), CODE_BYTES)

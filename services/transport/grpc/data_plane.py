@@ -263,16 +263,7 @@ class GrpcTransport(SocketTransport):
         """
         if self._connections is not None:
             self._connections.note_call(grpc_context.peer())
-        proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
-        authenticator = None
-        try:
-            source = self._identity.verify_identity_proof(proof)
-            if self._authenticates_messages:
-                reply, authenticator = reply_to_key_agreement(self._identity, source, proof or b"")
-                await grpc_context.send_initial_metadata(((KEY_REPLY_METADATA_KEY, reply),))
-        except AuthenticationError as error:
-            self._record_rejection(str(error), claimed_sender_name(proof))
-            await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        source, authenticator = await self._verify_opening(grpc_context)
         message_count, has_ended = 0, False
         self._track_receiving_task()
         try:
@@ -292,6 +283,20 @@ class GrpcTransport(SocketTransport):
             if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
                 self._mailbox.mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
         return StreamReceipt(messages=message_count)
+
+    async def _verify_opening(self, grpc_context: Any) -> tuple[str, MessageAuthenticator | None]:
+        """Return the sender of a new stream, and what verifies its messages if they carry tags; or abort the call."""
+        proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
+        authenticator = None
+        try:
+            source = self._identity.verify_identity_proof(proof)
+            if self._authenticates_messages:
+                reply, authenticator = reply_to_key_agreement(self._identity, source, proof or b"")
+                await grpc_context.send_initial_metadata(((KEY_REPLY_METADATA_KEY, reply),))
+        except AuthenticationError as error:
+            self._record_rejection(str(error), claimed_sender_name(proof))
+            await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        return source, authenticator
 
 
 def _encode_for_stream(stream: _GrpcSendStream, message: Message, payload_on_wire: Buffer, padding_bytes: int) -> bytes:
