@@ -34,6 +34,7 @@ from services.transport.grpc.channels import listen_on, open_channel, server_opt
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
 from services.transport.plan_shaping import make_link_shaping
 from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S
+from services.transport.streams.connection_log import ConnectionLog
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 HEALTH_TIMEOUT_S = 2.0
@@ -216,6 +217,7 @@ async def _run_worker_or_server(
         payload_scale=plan.payload_scale,
     )
     transport.limit_incoming_streams(plan.payload_limit_bytes, RefusedConnectionLog(log))
+    transport.log_connections(ConnectionLog(log))
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(

@@ -18,6 +18,7 @@ from services.runtime.transport import Message, MessageTag, PendingMessage, Rece
 from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
+from services.transport.streams.connection_log import ConnectionLog
 
 # Wall seconds within which an unknown process that has connected must prove its identity.
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -33,6 +34,7 @@ class SocketTransport(Transport):
     """
 
     message_lengths: ClassVar[MessageSizeLimits]
+    header_bytes: ClassVar[int] = PREFIX_BYTES  # that the encoding adds to a payload, without its padding
 
     def __init__(  # noqa: D417 - the types of identity and clock say what they are
         self,
@@ -72,10 +74,15 @@ class SocketTransport(Transport):
         self._mailbox = Mailbox(timeout_s, clock.to_wall_s(1.0))
         self._payload_limit_bytes = DEFAULT_PAYLOAD_LIMIT_BYTES
         self._rejections: RefusedConnectionLog | None = None
+        self._connection_log: ConnectionLog | None = None
 
     def limit_incoming_streams(self, payload_limit_bytes: int, rejections: RefusedConnectionLog) -> None:
         """Accept no longer payload in one message, and log refused streams. Call this before `start`."""
         self._payload_limit_bytes, self._rejections = payload_limit_bytes, rejections
+
+    def log_connections(self, log: ConnectionLog) -> None:
+        """Log connections that end early, and those that replace them. Call this before `start`."""
+        self._connection_log = log
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""
@@ -147,8 +154,8 @@ class SocketTransport(Transport):
 
     def _add_to_traffic(self, target: str, message: Message) -> None:
         """Add a message to the counters of sent traffic."""
-        header_bytes = PADDING_HEADER_BYTES if self._count_padding_bytes(message.size_bytes) else 0
-        self.traffic.add_message(target, self.size_on_wire(message), PREFIX_BYTES + header_bytes)
+        padding_header_bytes = PADDING_HEADER_BYTES if self._count_padding_bytes(message.size_bytes) else 0
+        self.traffic.add_message(target, self.size_on_wire(message), self.header_bytes + padding_header_bytes)
 
     async def send(self, target: str, message: Message) -> None:
         self._add_to_traffic(target, message)
