@@ -35,6 +35,7 @@ from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
 from services.transport.plan_shaping import make_link_shaping
 from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S
 from services.transport.streams.connection_log import ConnectionLog
+from services.transport.tcp.data_plane import TcpTransport
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 HEALTH_TIMEOUT_S = 2.0
@@ -230,6 +231,7 @@ async def _run_worker_or_server(
         measure_core_share=measure_cpu_core_share,
         trial_folder=files.trial_folder,
         link_conditions=link_conditions,
+        drop_connections=transport.drop_connections if isinstance(transport, TcpTransport) else None,
     )
     run_role = run_worker if node.role == "worker" else run_parameter_server
     async with transport:

@@ -27,6 +27,7 @@ from services.runtime.control import (
 )
 from services.runtime.membership import CheckpointReport, Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.run_log import RunLog
+from services.transport.streams.connection_log import ConnectionLog
 from services.transport.virtual import MessageFaults, VirtualFabric
 
 Reply = TypeVar("Reply")
@@ -170,14 +171,17 @@ def _make_node_services(
     write_log: Callable[[str], object],
 ) -> NodeServices:
     client = InProcessCoordinatorClient(coordinator, node_name, fabric.wait_until_running)
+    transport, log = fabric.make_transport(node_name), RunLog(node_name, clock, write_log)
+    transport.log_connections(ConnectionLog(log))
     return NodeServices(
-        transport=fabric.make_transport(node_name),
+        transport=transport,
         control=client,
         membership=client,
         clock=clock,
-        log=RunLog(node_name, clock, write_log),
+        log=log,
         read_interface_bytes=lambda: None,
         measure_core_share=lambda: None,
         trial_folder=coordinator.trial_folder,
         link_conditions=fabric.conditions[node_name],
+        drop_connections=transport.drop_connections,
     )

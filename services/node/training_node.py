@@ -226,5 +226,11 @@ async def _run_server_in_all_phases(
 
 def _make_scenario_event_runner(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> ScenarioEventRunner:
     return ScenarioEventRunner(
-        plan, node, node_services.control, node_services.clock, node_services.log, node_services.link_conditions
+        plan,
+        node,
+        node_services.control,
+        node_services.clock,
+        node_services.log,
+        node_services.link_conditions,
+        node_services.drop_connections,
     )

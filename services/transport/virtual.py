@@ -21,6 +21,8 @@ from services.runtime.transport import Message, MessageTag, PendingMessage, Rece
 from services.schema.errors import PeerUnreachable
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks
+from services.transport.streams.connection_log import ConnectionLog
+from services.transport.virtual_connections import VirtualConnections
 
 EMPTY_NETWORK = Network()
 
@@ -76,7 +78,7 @@ class VirtualFabric:
         self._frozen_nodes: dict[str, asyncio.Event] = {}  # node -> set when the node continues
         self._lost_nodes: set[str] = set()
         self._message_faults = message_faults
-        self._delivery_tasks: set[asyncio.Task[None]] = set()
+        self._connections = VirtualConnections(network, self._deliver, self._withdraw_delayed, self._resend)
 
     def make_transport(self, node_name: str) -> "VirtualTransport":
         """Return a transport that sends and receives as the node `node_name`."""
@@ -102,6 +104,7 @@ class VirtualFabric:
         """Break the connections of a node, as the end of its process would: its peers get an error."""
         self.thaw_node(node_name)
         self._lost_nodes.add(node_name)
+        self._connections.forget_node(node_name)
         for name, mailbox in self.mailboxes.items():
             if name != node_name:
                 mailbox.mark_source_failed(node_name, PeerUnreachable(f"{node_name} broke off its stream"))
@@ -118,18 +121,39 @@ class VirtualFabric:
         if node_name in self._lost_nodes:
             raise PeerUnreachable(f"{node_name} refused the connection")
 
-    def start_delivery(self, source: str, target: str, message: Message, size_bytes: int) -> None:
-        """Start to deliver a message that has entered the sender's link.
+    async def pass_uplink(self, source: str, target: str, message: Message) -> None:
+        """Let a message pass the sender's link, and start to deliver it. Earlier messages are delivered first."""
+        shaping = self.shapings[source]
+        async with shaping.delay_outgoing(target, self._size_on_wire(message)) as passage:
+            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
+            self._connections.start_delivery(source, target, message)
 
-        It counts as `size_bytes` on links. Earlier messages of this sender are delivered first.
-        """
-        task = asyncio.get_running_loop().create_task(self._deliver(source, target, message, size_bytes))
-        self._delivery_tasks.add(task)
-        task.add_done_callback(self._delivery_tasks.discard)
+    async def wait_until_connected(self, source: str, target: str) -> None:
+        """Wait until a node can send to another one, if an event has dropped their connection."""
+        await self._connections.wait_until_connected(source, target)
 
-    async def _deliver(self, source: str, target: str, message: Message, size_bytes: int) -> None:
+    def drop_connections(self, source: str, targets: Iterable[str], log: ConnectionLog | None) -> None:
+        """Drop the connections over which a node sends to others: messages on their way are lost, and sent again."""
+        for target in targets:
+            if target not in self._lost_nodes:
+                self._connections.drop(source, target, log)
+
+    def _size_on_wire(self, message: Message) -> int:
+        return round(message.size_bytes * self.payload_scale)
+
+    def _withdraw_delayed(self, source: str, target: str) -> list[Message]:
+        return self.mailboxes[target].withdraw_delayed(source)
+
+    async def _resend(self, source: str, target: str, message: Message) -> None:
+        await self.wait_until_running(source)
+        shaping = self.shapings[source]
+        async with shaping.delay_outgoing(target, self._size_on_wire(message)) as passage:
+            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
+            await self._deliver(source, target, message)
+
+    async def _deliver(self, source: str, target: str, message: Message) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
-        delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
+        delivery_s = await self.shapings[target].delay_incoming(source, passage, self._size_on_wire(message))
         if self._message_faults is None:
             self.mailboxes[target].deliver_at(delivery_s, source, message)
         else:
@@ -159,6 +183,15 @@ class VirtualTransport(Transport):
         self.min_piece_bytes = MAX_FLUID_MESSAGE_BYTES
         self._fabric = fabric
         self._node_name = node_name
+        self._connection_log: ConnectionLog | None = None
+
+    def log_connections(self, log: ConnectionLog) -> None:
+        """Log connections that events drop, and those that replace them."""
+        self._connection_log = log
+
+    def drop_connections(self, names: Iterable[str]) -> None:
+        """Drop the connections over which this node sends to other nodes."""
+        self._fabric.drop_connections(self._node_name, names, self._connection_log)
 
     async def connect(self, node_names: Iterable[str]) -> None:
         """Return at once, because all nodes of the virtual network are in this process."""
@@ -169,13 +202,10 @@ class VirtualTransport(Transport):
     async def send(self, target: str, message: Message) -> None:
         await self._fabric.wait_until_running(self._node_name)
         self._fabric.raise_if_lost(target)
-        size_bytes = self.size_on_wire(message)
-        self.traffic.add_message(target, size_bytes, framing_bytes=0)
+        self.traffic.add_message(target, self.size_on_wire(message), framing_bytes=0)
         message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards
-        shaping = self._fabric.shapings[self._node_name]
-        async with shaping.delay_outgoing(target, size_bytes) as passage:
-            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
-            self._fabric.start_delivery(self._node_name, target, message, size_bytes)
+        await self._fabric.wait_until_connected(self._node_name, target)
+        await self._fabric.pass_uplink(self._node_name, target, message)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node_name].receive(source, *tags)

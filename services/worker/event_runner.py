@@ -7,13 +7,16 @@ The node applies them in time and logs their lateness.
 - Where the transport shapes links, every node applies the link events to its own view of the network. The nodes whose
   links change log them.
 - Where the kernel shapes links, nodes do not apply link events.
+- Each node drops the connections over which it sends to the other nodes of an event `drop_connection`.
 - The engine applies faults of nodes. A worker that the engine stops for a while computes for so much longer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 from services.cluster.events import PlannedEvent
 from services.cluster.links.link_conditions import ActiveLinkEvents
@@ -22,6 +25,9 @@ from services.runtime.clock import Clock
 from services.runtime.control import RunEventClient
 from services.runtime.run_log import RunLog
 from services.runtime.slowdowns import WorkerSlowdowns
+from services.schema.errors import ProtocolError
+
+DropConnections: TypeAlias = Callable[[Iterable[str]], None]  # to nodes, given by their names
 
 
 @dataclass
@@ -34,6 +40,7 @@ class ScenarioEventRunner:
     clock: Clock
     log: RunLog
     link_conditions: ActiveLinkEvents | None  # current link events; None where the transport does not shape links
+    drop_connections: DropConnections | None = None  # None where the transport can't drop connections
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -49,6 +56,8 @@ class ScenarioEventRunner:
         for event in self.plan.events:
             if event.is_link_event and self.link_conditions is not None:
                 self._start_event_task(self._run_link_event(event, self.link_conditions))
+            elif peers := event.dropped_peers_of(self.node.name):
+                self._start_event_task(self._run_connection_drop(event, peers))
             elif self._affects_this_worker(event) and event.time_s is not None:
                 self._start_event_task(self._slow_or_pause_worker(event, training_start_s + event.time_s))
         try:
@@ -92,11 +101,21 @@ class ScenarioEventRunner:
         self.slowdowns.add_slowdown(start_s, change.lasts, change.compute_time_factor or 1.0)
         return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
+    async def _run_connection_drop(self, event: PlannedEvent, peers: Sequence[str]) -> None:
+        if self.drop_connections is None:
+            raise ProtocolError("the plan drops connections, but the transport of this node can't")
+        drop_connections = partial(self.drop_connections, peers)
+        start_s = await self._await_start(event)
+        await self._apply_event_until_end(event, start_s, "transport", drop_connections, lambda: None)
+
+    async def _await_start(self, event: PlannedEvent) -> float:
+        """Return the virtual time at which an event of links or connections begins; wait for its step if it has one."""
         if event.time_s is None:
-            start_s = await self.control.await_link_event_start(event.number)
-        else:
-            start_s = self._training_start_s + event.time_s
+            return await self.control.await_link_event_start(event.number)
+        return self._training_start_s + event.time_s
+
+    async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
+        start_s = await self._await_start(event)
         await self._apply_event_until_end(
             event, start_s, "transport", lambda: links.begin_event(event), lambda: links.end_event(event)
         )

@@ -86,6 +86,9 @@ def _find_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         for key in (*(("share",) if event.at.share is not None else ()), *(event.at.mean_gap_key[:1] if drawn else ())):
             message = f"the duration of a command is not known before it ends; use time or step instead of {key}"
             yield KeyConflict(("events", number, "at", key), message)
+        if event.applied_by == "transport":
+            message = f"a {event.kind} needs workload.kind: training; the connections of a command are not Ensayo's"
+            yield KeyConflict(("events", number, "kind"), message)
         if unpaced and isinstance(event, WorkerSlowdown | WorkerPause):
             message = (
                 f"{unpaced[0]} runs the command as fast as this host, so its compute can't be slowed down; declare a "

@@ -42,6 +42,7 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
             *find_unswept_conflicts(scenario),
             *find_recovery_conflicts(scenario),
             *_find_rate_change_conflicts(scenario),
+            *_find_connection_conflicts(scenario),
         )
     )
 
@@ -60,6 +61,14 @@ def _find_trial_count_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             "reduce repeats, swept values or strategies"
         )
         yield KeyConflict(("sweep" if combinations > scenario.repeats else "repeats",), message)
+
+
+def _find_connection_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for each event that ends connections of a transport that does not open them again."""
+    for k, event in enumerate(scenario.events):
+        if event.applied_by == "transport" and scenario.transport != "tcp":
+            message = f"a {event.kind} ends a trial with transport: {scenario.transport}; write transport: tcp"
+            yield KeyConflict(("events", k, "kind"), message)
 
 
 def _find_sweep_item_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
