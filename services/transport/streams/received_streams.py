@@ -126,9 +126,14 @@ class ReceivedStreams:
             stream.waiting_task = asyncio.get_running_loop().create_task(self._wait_for_connection(stream))
 
     def forget(self, sources: Iterable[str]) -> None:
-        """Forget the streams from nodes that were lost; none of them can be opened again."""
+        """Forget the streams from nodes that were lost; none of them can be opened again.
+
+        A stream that has a connection is kept: a node that was started again may have opened it already.
+        """
         for source in sources:
-            self._forget(source)
+            stream = self._streams.get(source)
+            if stream is not None and stream.connection is None:
+                self._forget(source)
 
     def abort(self) -> None:
         """Close all connections at once, and wait for no other ones."""

@@ -336,3 +336,27 @@ def test_messages_are_acknowledged_by_bytes_and_after_a_delay(
         return [count for (count,) in COUNT_FORMAT.iter_unpack(connection.written)]
 
     assert in_virtual_time(exchange()) == [2, 4]
+
+
+def test_only_streams_without_a_connection_are_forgotten(
+    identities: dict[str, NodeIdentity], in_virtual_time: InVirtualTime
+) -> None:
+    """A lost node may have been started again, and have opened its new stream before its loss is announced."""
+    second = StreamOpening(b"t" * STREAM_ID_BYTES, is_reopened=False)
+
+    async def exchange() -> tuple[int, int, bool]:
+        mailbox = Mailbox(1.0)
+        streams = streams_of(mailbox)
+        receivers = [StreamReceiver(identities["b"], mailbox, None, set(), streams) for _ in range(2)]
+        for receiver, opening in zip(receivers, (FIRST, second), strict=True):
+            receiver.connection_made(RecordingConnection())
+            feed_stream(receiver, identity_opening(identities, opening), [])
+        receivers[0].connection_lost(None)
+        streams.forget(["a"])
+        kept = len(streams.unfinished)
+        receivers[1].connection_lost(None)
+        streams.forget(["a"])
+        await asyncio.sleep(1)
+        return kept, len(streams.unfinished), bool(mailbox._failed_sources)
+
+    assert in_virtual_time(exchange()) == (1, 0, False)
