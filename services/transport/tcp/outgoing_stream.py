@@ -207,7 +207,6 @@ class OutgoingStream:
 
     def abort(self) -> None:
         """Close the connection at once, and open no other one."""
-        self._opening_task.cancel()
         self._end_with_error(PeerUnreachable(f"the stream to {self._target} was closed"))
 
     def _raise_if_ended(self) -> None:
@@ -218,6 +217,8 @@ class OutgoingStream:
     def _end_with_error(self, error: NetworkError) -> None:
         """End the stream: it opens no other connection, and messages without acknowledgement are lost."""
         self._error = self._error or error
+        if self._opening_task is not asyncio.current_task():
+            self._opening_task.cancel()
         for sender in (self._sender, self._opening_sender):
             if sender is not None:
                 sender.close()
@@ -303,9 +304,11 @@ class OutgoingStream:
             self.messages.acknowledge(received_count)
         except ProtocolError as error:
             raise PeerUnreachable(f"the stream to {self._target} broke off: {error}") from error
-        has_progress = self.messages.acknowledged_count > self._acknowledged_before
+        acknowledged_count = self.messages.acknowledged_count
+        is_complete = acknowledged_count == self.messages.sent_count
+        has_progress = is_complete or acknowledged_count > self._acknowledged_before
         self._connections_without_progress = 0 if has_progress else self._connections_without_progress + 1
-        self._acknowledged_before = self.messages.acknowledged_count
+        self._acknowledged_before = acknowledged_count
         if self._connections_without_progress > MAX_CONNECTIONS_WITHOUT_PROGRESS:
             raise PeerUnreachable(
                 f"the stream to {self._target} broke off: {MAX_CONNECTIONS_WITHOUT_PROGRESS} connections one after the "
