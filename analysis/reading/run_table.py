@@ -23,6 +23,7 @@ from analysis.reading.logs import mllog
 from analysis.reading.logs.batches import read_logged_rows, rows_to_data_frame
 from analysis.reading.logs.bucket_exchanges import read_bucket_exchanges
 from analysis.reading.logs.collectives import read_collectives
+from analysis.reading.logs.connections import ConnectionBreak, read_connection_breaks
 from analysis.reading.logs.consensus import read_consensus
 from analysis.reading.logs.continued_logs import find_continued_attempt, join_logs
 from analysis.reading.logs.membership import MembershipLog, read_membership
@@ -53,6 +54,7 @@ class TrialLogTables:
     - `consensus`: node, step and CONSENSUS_COLUMNS; a row per worker and evaluation of a gossip strategy.
     - `buckets`: node, BUCKET_COLUMNS and arrays; a row per worker and exchanged part of a gradient bucket.
     - `membership`: lost nodes, membership epochs, recoveries and checkpoints.
+    - `connection_breaks`: connections that ended early, and when others replaced them.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
@@ -78,6 +80,7 @@ class TrialLogTables:
     consensus: pd.DataFrame = field(default_factory=lambda: read_consensus({}))  # of a gossip strategy
     buckets: pd.DataFrame = field(default_factory=lambda: read_bucket_exchanges({}, 0.0, {})[0])
     membership: MembershipLog = field(default_factory=MembershipLog)
+    connection_breaks: tuple[ConnectionBreak, ...] = ()
     damage: tuple[FileProblem, ...] = ()
     disturbed_attempts: tuple[str, ...] = ()
 
@@ -188,6 +191,7 @@ def read_trial_tables(
         consensus=read_consensus(log_by_node_name),
         buckets=buckets,
         membership=read_membership(log_by_node_name, zero_s),
+        connection_breaks=read_connection_breaks(log_by_node_name, zero_s),
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
         disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )

@@ -141,6 +141,7 @@ def render_report_page(
             if counts.owned is not None
         ],
         failures=make_failure_table(run_summary.trials),
+        connection_breaks=[(trial, each) for trial in run_summary.trials for each in trial.connection_breaks],
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
         manifest=flatten_manifest({key: value for key, value in run_folder.manifest.items() if key != "skipped"}),
         command=_reproduce_command(run_folder, run_summary),

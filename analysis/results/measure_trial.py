@@ -109,6 +109,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         failure_interval_s=declared_failure_interval_s(plan),
         checkpoint_interval_steps=plan.recovery.checkpoint.steps if plan.recovery.checkpoint else None,
         node_losses=list_node_losses(trial),
+        connection_breaks=list(trial.connection_breaks),
         mean_checkpoint_seconds=mean_checkpoint_s(trial),
         mean_checkpoint_seconds_per_step=mean_checkpoint_s_per_step(trial),
         continued=ContinuedTrainingResult(**plan.continued.model_dump(mode="json")) if plan.continued else None,

@@ -16,6 +16,7 @@ from analysis.metrics.step_times.compute_utilisation import UNKNOWN_UTILISATION,
 from analysis.metrics.step_times.step_seconds import StepStatistic
 from analysis.metrics.strategy_changes.strategy_choice import StrategyChoiceResult
 from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
+from analysis.reading.logs.connections import ConnectionBreak
 
 TrialStatus = Literal["success", "missed_target", "failed", "aborted"]
 SweepLabels = dict[str, str | int | float]  # swept key -> value
@@ -108,6 +109,7 @@ class TrialResult:
     failure_interval_s: float | None = None  # declared mean time between failures of all nodes together
     checkpoint_interval_steps: int | None = None  # None: no checkpoints
     node_losses: list[NodeLossResult] = field(default_factory=list)  # in the order of time
+    connection_breaks: list[ConnectionBreak] = field(default_factory=list)  # in the order of time
     mean_checkpoint_seconds: float | None = None  # of one checkpoint of a worker; None: no checkpoint was written
     mean_checkpoint_seconds_per_step: float | None = None  # of a worker; None: no checkpoint was written
     continued: ContinuedTrainingResult | None = None  # earlier training that the trial continues; None: it began anew

@@ -104,6 +104,11 @@ def _draw_stop(rng: Random, context: EventContext) -> EventDocument:
     return {"kind": "stop", "of": [rng.choice(context.node_names)], "at": _draw_trigger(rng, context), "lasts": lasts}
 
 
+def _draw_connection_drop(rng: Random, context: EventContext) -> EventDocument:
+    nodes = sorted(rng.sample(context.node_names, rng.randint(2, len(context.node_names))))
+    return {"kind": "drop_connection", "of": nodes, "at": _draw_trigger(rng, context)}
+
+
 class EventKind(NamedTuple):
     """How events of one kind are drawn, and whether they may end a trial."""
 
@@ -119,6 +124,7 @@ EVENT_KINDS = {
     "partition": EventKind(_draw_partition, blocks_messages=True),
     "slowdown": EventKind(_draw_slowdown),
     "pause": EventKind(_draw_pause, blocks_messages=True),
+    "drop_connection": EventKind(_draw_connection_drop),
     "kill": EventKind(_draw_kill, may_lose_nodes=True),
     "restart": EventKind(_draw_restart, may_lose_nodes=True),
     "stop": EventKind(_draw_stop, may_lose_nodes=True),
@@ -130,6 +136,7 @@ def draw_event(rng: Random, context: EventContext, *, may_lose_nodes: bool = Fal
     kinds = [
         name
         for name, kind in EVENT_KINDS.items()
-        if (name != "partition" or len(context.node_names) > 1) and (may_lose_nodes or not kind.may_lose_nodes)
+        if (name not in ("partition", "drop_connection") or len(context.node_names) > 1)
+        and (may_lose_nodes or not kind.may_lose_nodes)
     ]
     return EVENT_KINDS[rng.choice(kinds)].draw(rng, context)

@@ -102,6 +102,7 @@ def scenario_document(strategy: Mapping[str, JsonValue], workers: int, steps: in
             "worker": {"throughput": "1000/s", "uplink": "10mbit", "downlink": "10mbit", "delay": "0.5ms"},
             "server": {"uplink": "10mbit", "downlink": "10mbit", "delay": "0.5ms"},
         },
+        "transport": "tcp",  # events may drop connections
         "strategies": {"it": dict(strategy)},
         "timeouts": {"step": STEP_TIMEOUT, "run": RUN_TIMEOUT},
         "baseline": False,

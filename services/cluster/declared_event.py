@@ -10,9 +10,9 @@ from services.cluster.failure_laws import AnyFailureLaw, ExponentialLaw, Failure
 from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.units import Duration
 
-# Who applies an event: whatever shapes the links, the worker itself, the engine that started the nodes, or nodes that
-# send messages.
-EventApplier: TypeAlias = Literal["links", "worker", "engine", "sender"]
+# Who applies an event: whatever shapes the links, the worker itself, the engine that started the nodes, or the
+# transports of the nodes.
+EventApplier: TypeAlias = Literal["links", "worker", "engine", "transport"]
 STOPPED_COMPUTE = inf  # factor of the compute time while a worker is stopped
 
 
@@ -26,7 +26,7 @@ class EventTrigger(FrozenRecord):
     step: NonNegativeInt | None = Field(
         None,
         description="training step, from 0: an event of workers begins when the worker itself begins the step, an "
-        "event of links when the first worker does, a fault of nodes when the first of its workers does",
+        "event of links when the first worker does, another event of nodes when the first of its workers does",
     )
     share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="share of the budget's steps that are done; the event begins with the next step"

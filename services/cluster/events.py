@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field, PositiveFloat
 
+from services.cluster.connection_drop import ConnectionDrop
 from services.cluster.declared_event import STOPPED_COMPUTE, EventApplier, LastingEvent
 from services.cluster.failure_laws import FailureTrace, RecurringEvent
 from services.cluster.links.impairments import AnyPacketLoss
@@ -89,7 +90,7 @@ class WorkerPause(LastingEvent):
 
 
 AnyDeclaredEvent: TypeAlias = Annotated[
-    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | MessageCorruption | AnyNodeFault,
+    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | ConnectionDrop | MessageCorruption | AnyNodeFault,
     Field(discriminator="kind"),
 ]
 
@@ -115,6 +116,10 @@ class PlannedEvent(FrozenRecord):
     def is_node_fault(self) -> bool:
         """Whether the event is a fault of nodes, which the engine applies."""
         return self.change.applied_by == "engine"
+
+    def dropped_peers_of(self, node_name: str) -> tuple[str, ...]:
+        """Return the nodes to which the event ends the connections of a node; none for other kinds of events."""
+        return self.change.peers_of(node_name) if isinstance(self.change, ConnectionDrop) else ()
 
     @property
     def node_fault(self) -> AnyNodeFault:
@@ -252,10 +257,21 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
                 yield KeyConflict(
                     (k, event.node_key), f"{name} is not a worker; a {event.kind} applies to workers only"
                 )
-        if isinstance(event, LinkChange) and not any((event.uplink, event.downlink, event.delay, event.loss)):
-            yield KeyConflict((k,), "changes nothing; declare at least one of uplink, downlink, delay and loss")
-        if isinstance(event, NetworkPartition) and set(event.apart) >= set(node_names):
-            yield KeyConflict((k, "apart"), "lists all nodes; at least one node must be on the other side")
+        yield from _find_conflicts_of_kind(k, event, node_names)
+
+
+def _find_conflicts_of_kind(k: int, event: AnyDeclaredEvent, node_names: Collection[str]) -> Iterator[KeyConflict]:
+    """Yield the contradictions that only one kind of events can have."""
+    if isinstance(event, LinkChange) and not any((event.uplink, event.downlink, event.delay, event.loss)):
+        yield KeyConflict((k,), "changes nothing; declare at least one of uplink, downlink, delay and loss")
+    if isinstance(event, NetworkPartition) and set(event.apart) >= set(node_names):
+        yield KeyConflict((k, "apart"), "lists all nodes; at least one node must be on the other side")
+    if isinstance(event, ConnectionDrop) and len(set(event.of)) == 1:
+        yield KeyConflict((k, "of"), "lists one node; a connection has two, so list at least two nodes")
+    if isinstance(event, ConnectionDrop) and event.at.is_per_node:
+        yield KeyConflict(
+            (k, "at", "law"), "a connection has two nodes, which have no laws of their own; write per: event"
+        )
 
 
 def _find_law_conflicts(event_index: int, event: AnyDeclaredEvent) -> Iterator[KeyConflict]:

@@ -1,6 +1,6 @@
 """Services that the engine provides to a node of a training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,4 +29,5 @@ class NodeServices:
     trial_folder: Path | None = None  # that has the checkpoints; None if none are written
     link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
     corruptor: MessageCorruptor = field(default_factory=MessageCorruptor)  # of the transport
+    drop_connections: Callable[[Iterable[str]], None] | None = None  # to nodes; None where the transport can't
     update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one

@@ -37,6 +37,8 @@ from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
 from services.transport.grpc.handshake_log import read_handshakes
 from services.transport.plan_shaping import make_link_shaping
 from services.transport.socket_transport import HANDSHAKE_TIMEOUT_S
+from services.transport.streams.connection_log import ConnectionLog
+from services.transport.tcp.data_plane import TcpTransport
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 HEALTH_TIMEOUT_S = 2.0
@@ -244,6 +246,7 @@ async def _run_worker_or_server(
         payload_scale=plan.payload_scale,
     )
     transport.limit_incoming_streams(plan.payload_limit_bytes, connections.rejections, connections)
+    transport.log_connections(ConnectionLog(log))
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(
@@ -257,6 +260,7 @@ async def _run_worker_or_server(
         trial_folder=files.trial_folder,
         link_conditions=link_conditions,
         corruptor=transport.corruptor,
+        drop_connections=transport.drop_connections if isinstance(transport, TcpTransport) else None,
     )
     run_role = run_worker if node.role == "worker" else run_parameter_server
     async with transport:

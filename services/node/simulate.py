@@ -28,6 +28,7 @@ from services.runtime.control import (
 from services.runtime.membership import CheckpointReport, Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
+from services.transport.streams.connection_log import ConnectionLog
 from services.transport.virtual import MessageFaults, VirtualFabric
 
 Reply = TypeVar("Reply")
@@ -162,6 +163,7 @@ def _make_virtual_network(plan: TrainingPlan, message_faults: MessageFaults | No
         message_faults,
     )
     fabric.refuses_corrupted_messages = plan.security.data == "authenticated"
+    fabric.reopens_streams = plan.transport == "tcp"
     return fabric
 
 
@@ -173,10 +175,11 @@ def _make_node_services(
     write_log: Callable[[str], object],
 ) -> NodeServices:
     client = InProcessCoordinatorClient(coordinator, node_name, fabric.wait_until_running)
-    log = RunLog(node_name, clock, write_log)
+    transport, log = fabric.make_transport(node_name), RunLog(node_name, clock, write_log)
+    fabric.connection_logs[node_name] = ConnectionLog(log)
     fabric.rejections[node_name] = RefusedConnectionLog(log)
     return NodeServices(
-        transport=fabric.make_transport(node_name),
+        transport=transport,
         control=client,
         membership=client,
         clock=clock,
@@ -186,4 +189,5 @@ def _make_node_services(
         trial_folder=coordinator.trial_folder,
         link_conditions=fabric.conditions[node_name],
         corruptor=fabric.corruptors[node_name],
+        drop_connections=transport.drop_connections,
     )

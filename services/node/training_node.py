@@ -233,4 +233,5 @@ def _make_scenario_event_runner(plan: TrainingPlan, node: NodePlan, node_service
         node_services.log,
         node_services.link_conditions,
         node_services.corruptor,
+        node_services.drop_connections,
     )

@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from functools import partial
+from itertools import count
 
 from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
 from services.schema.errors import DeadlineExceeded, NetworkError
@@ -57,6 +58,8 @@ class Mailbox:
         self._seen_tags: dict[tuple[str, int], dict[int, set[MessageTag]]] = defaultdict(dict)  # by kind, then by step
         self._newest_step: dict[tuple[str, int], int] = defaultdict(int)  # by sender and kind of message
         self._delayed: dict[str, deque[Message]] = defaultdict(deque)  # by sender; each has a call of the event loop
+        self._delay_timers: dict[str, dict[int, asyncio.TimerHandle]] = defaultdict(dict)  # by sender; those calls
+        self._timer_numbers = count()
         self._failed_sources: dict[str, NetworkError] = {}
         self._oldest_step = 0  # messages of earlier steps are dropped
         self._pending: dict[_PendingReceive, None] = {}  # oldest first
@@ -92,10 +95,19 @@ class Mailbox:
         delay, the earlier message comes at that time.
         """
         self._delayed[source].append(message)
-        asyncio.get_running_loop().call_at(loop_time_s, self._deliver_oldest_delayed, source)
+        number, loop = next(self._timer_numbers), asyncio.get_running_loop()
+        timer = loop.call_at(loop_time_s, self._deliver_oldest_delayed, source, number)
+        self._delay_timers[source][number] = timer
 
-    def _deliver_oldest_delayed(self, source: str) -> None:
+    def _deliver_oldest_delayed(self, source: str, timer_number: int) -> None:
+        del self._delay_timers[source][timer_number]
         self.deliver(source, self._delayed[source].popleft())
+
+    def withdraw_delayed(self, source: str) -> list[Message]:
+        """Return the messages of a sender that `deliver_at` has not delivered yet, which are then never delivered."""
+        for timer in self._delay_timers.pop(source, {}).values():
+            timer.cancel()
+        return list(self._delayed.pop(source, ()))
 
     def mark_source_failed(self, source: str, error: NetworkError) -> None:
         """Record that no more messages come from `source`.

@@ -30,6 +30,7 @@ from services.transport.grpc.connection_watch import ConnectionWatch
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
 from services.transport.stream_authentication import TAG_BYTES
+from services.transport.streams.connection_log import ConnectionLog
 
 # Wall seconds within which an unknown process that has connected must prove its identity.
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -45,6 +46,7 @@ class SocketTransport(Transport):
     """
 
     message_lengths: ClassVar[MessageSizeLimits]
+    header_bytes: ClassVar[int] = PREFIX_BYTES  # that the encoding adds to a payload, without its padding
 
     def __init__(  # noqa: D417 - the types of identity and clock say what they are
         self,
@@ -87,6 +89,7 @@ class SocketTransport(Transport):
         self._payload_limit_bytes = DEFAULT_PAYLOAD_LIMIT_BYTES
         self._rejections: RefusedConnectionLog | None = None
         self._connections: ConnectionWatch | None = None
+        self._connection_log: ConnectionLog | None = None
 
     def limit_incoming_streams(
         self, payload_limit_bytes: int, rejections: RefusedConnectionLog, connections: ConnectionWatch | None = None
@@ -99,6 +102,10 @@ class SocketTransport(Transport):
             connections: watch that records the connections that gRPC refuses; None without one.
         """
         self._payload_limit_bytes, self._rejections, self._connections = payload_limit_bytes, rejections, connections
+
+    def log_connections(self, log: ConnectionLog) -> None:
+        """Log connections that end early, and those that replace them. Call this before `start`."""
+        self._connection_log = log
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""
@@ -170,8 +177,8 @@ class SocketTransport(Transport):
 
     def _add_to_traffic(self, target: str, message: Message) -> None:
         """Add a message to the counters of sent traffic."""
-        header_bytes = PADDING_HEADER_BYTES if self._count_padding_bytes(message.size_bytes) else 0
-        framing_bytes = PREFIX_BYTES + header_bytes + self._count_tag_bytes(message)
+        padding_header_bytes = PADDING_HEADER_BYTES if self._count_padding_bytes(message.size_bytes) else 0
+        framing_bytes = self.header_bytes + padding_header_bytes + self._count_tag_bytes(message)
         self.traffic.add_message(target, self.size_on_wire(message), framing_bytes)
 
     def _count_tag_bytes(self, message: Message) -> int:  # noqa: ARG002 - of other data planes

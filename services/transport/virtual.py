@@ -24,11 +24,15 @@ from services.schema.errors import PeerUnreachable
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 from services.transport.stream_authentication import WRONG_TAG_REASON
+from services.transport.virtual_connections import VirtualConnections
 
 if TYPE_CHECKING:
     from services.runtime.refused_connections import RefusedConnectionLog
+    from services.transport.streams.connection_log import ConnectionLog
 
 EMPTY_NETWORK = Network()
+EVENT_REASON = "an event of the scenario has ended the connection"
+REFUSAL_REASON = "the receiver has closed the connection"
 
 
 class MessageFaults(ABC):
@@ -83,11 +87,13 @@ class VirtualFabric:
         self._frozen_nodes: dict[str, asyncio.Event] = {}  # node -> set when the node continues
         self._lost_nodes: set[str] = set()
         self._message_faults = message_faults
+        self._connections = VirtualConnections(network, self._withdraw_delayed, self._resend)
         self.refuses_corrupted_messages = False  # as receivers do that verify authentication tags
+        self.reopens_streams = False  # as the TCP data plane does; otherwise a stream ends with its connection
         self.corruptors = {name: MessageCorruptor() for name in uplinks}
         self.rejections: dict[str, RefusedConnectionLog] = {}  # by node; a node that logs none is missing
+        self.connection_logs: dict[str, ConnectionLog] = {}  # by node; a node that logs none is missing
         self._broken_streams: set[tuple[str, str]] = set()  # (source, target): the target has refused a message
-        self._delivery_tasks: set[asyncio.Task[None]] = set()
 
     def make_transport(self, node_name: str) -> "VirtualTransport":
         """Return a transport that sends and receives as the node `node_name`."""
@@ -113,6 +119,7 @@ class VirtualFabric:
         """Break the connections of a node, as the end of its process would: its peers get an error."""
         self.thaw_node(node_name)
         self._lost_nodes.add(node_name)
+        self._connections.forget_node(node_name)
         for name, mailbox in self.mailboxes.items():
             if name != node_name:
                 mailbox.mark_source_failed(node_name, PeerUnreachable(f"{node_name} broke off its stream"))
@@ -120,12 +127,12 @@ class VirtualFabric:
     def recover_node(self, node_name: str) -> None:
         """Let a lost node send and receive again, without the messages from before its loss."""
         self._lost_nodes.discard(node_name)
-        self.reopen_streams(node_name)
+        self.forget_broken_streams(node_name)
         self.mailboxes[node_name] = Mailbox(self._timeout_s)
         for mailbox in self.mailboxes.values():
             mailbox.forget_source(node_name)
 
-    def reopen_streams(self, node_name: str) -> None:
+    def forget_broken_streams(self, node_name: str) -> None:
         """Let the streams from and to a node begin anew after a message in them was refused."""
         self._broken_streams = {stream for stream in self._broken_streams if node_name not in stream}
 
@@ -140,38 +147,64 @@ class VirtualFabric:
         if (source, target) in self._broken_streams:
             raise PeerUnreachable(f"the stream to {target} broke off: {target} has refused a message")
 
-    def start_delivery(
-        self, source: str, target: str, message: Message, size_bytes: int, *, is_corrupted: bool = False
-    ) -> None:
-        """Start to deliver a message that has entered the sender's link.
+    async def pass_uplink(self, source: str, target: str, message: Message, *, is_refused: bool) -> None:
+        """Let a message pass the sender's link, and start to deliver it. Earlier messages are delivered first.
 
-        It counts as `size_bytes` on links. Earlier messages of this sender are delivered first. A corrupted message is
-        refused instead if receivers verify authentication tags.
+        The target refuses the message, at the time at which it arrives, if `is_refused`.
         """
-        is_refused = is_corrupted and self.refuses_corrupted_messages
-        delivery = self._deliver(source, target, message, size_bytes, is_refused=is_refused)
-        task = asyncio.get_running_loop().create_task(delivery)
-        self._delivery_tasks.add(task)
-        task.add_done_callback(self._delivery_tasks.discard)
+        shaping = self.shapings[source]
+        async with shaping.delay_outgoing(target, self._size_on_wire(message)) as passage:
+            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
+            self._connections.start_delivery(source, target, message, self._refuse if is_refused else self._deliver)
 
-    async def _deliver(self, source: str, target: str, message: Message, size_bytes: int, *, is_refused: bool) -> None:
+    async def wait_until_connected(self, source: str, target: str) -> None:
+        """Wait until a node can send to another one, if an event has dropped their connection."""
+        await self._connections.wait_until_connected(source, target)
+
+    def drop_connections(self, source: str, targets: Iterable[str]) -> None:
+        """Drop the connections over which a node sends to others: messages on their way are lost, and sent again."""
+        for target in targets:
+            if target not in self._lost_nodes:
+                self._connections.drop(source, target, EVENT_REASON, self.connection_logs.get(source))
+
+    def _size_on_wire(self, message: Message) -> int:
+        return round(message.size_bytes * self.payload_scale)
+
+    def _withdraw_delayed(self, source: str, target: str) -> list[Message]:
+        return self.mailboxes[target].withdraw_delayed(source)
+
+    async def _resend(self, source: str, target: str, message: Message) -> None:
+        await self.wait_until_running(source)
+        shaping = self.shapings[source]
+        async with shaping.delay_outgoing(target, self._size_on_wire(message)) as passage:
+            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
+            await self._deliver(source, target, message)
+
+    async def _pass_downlink(self, source: str, target: str, message: Message) -> float:
+        """Let a message pass the receiver's link, and return the virtual time at which it arrives."""
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
-        delivery_s = await self.shapings[target].delay_incoming(source, passage, size_bytes)
-        if is_refused:
-            asyncio.get_running_loop().call_at(delivery_s, self._refuse_message, source, target)
-        elif (source, target) in self._broken_streams:
+        return await self.shapings[target].delay_incoming(source, passage, self._size_on_wire(message))
+
+    async def _refuse(self, source: str, target: str, message: Message) -> None:
+        """Let a node refuse a message with a wrong authentication tag, which ends the connection."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(await self._pass_downlink(source, target, message) - loop.time())
+        if target in self.rejections:
+            self.rejections[target].record(WRONG_TAG_REASON, source)
+        if self.reopens_streams:
+            self._connections.drop(source, target, REFUSAL_REASON, self.connection_logs.get(source))
             return
-        elif self._message_faults is None:
+        self._broken_streams.add((source, target))
+        self.mailboxes[target].mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
+
+    async def _deliver(self, source: str, target: str, message: Message) -> None:
+        delivery_s = await self._pass_downlink(source, target, message)
+        if (source, target) in self._broken_streams:
+            return
+        if self._message_faults is None:
             self.mailboxes[target].deliver_at(delivery_s, source, message)
         else:
             self._deliver_with_faults(self._message_faults, delivery_s, source, target, message)
-
-    def _refuse_message(self, source: str, target: str) -> None:
-        """Record that a node refuses a message with a wrong authentication tag, and break the stream."""
-        if target in self.rejections:
-            self.rejections[target].record(WRONG_TAG_REASON, source)
-        self._broken_streams.add((source, target))
-        self.mailboxes[target].mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
 
     def _deliver_with_faults(
         self, message_faults: MessageFaults, delivery_s: float, source: str, target: str, message: Message
@@ -198,28 +231,29 @@ class VirtualTransport(Transport):
         self._fabric = fabric
         self._node_name = node_name
 
+    def drop_connections(self, names: Iterable[str]) -> None:
+        """Drop the connections over which this node sends to other nodes."""
+        self._fabric.drop_connections(self._node_name, names)
+
     async def connect(self, node_names: Iterable[str]) -> None:
         """Return at once, because all nodes of the virtual network are in this process."""
 
     def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
         lost_names = tuple(names)
         for name in lost_names:
-            self._fabric.reopen_streams(name)
+            self._fabric.forget_broken_streams(name)
         self._fabric.mailboxes[self._node_name].forget_sources(lost_names, oldest_step)
 
     async def send(self, target: str, message: Message) -> None:
         await self._fabric.wait_until_running(self._node_name)
         self._fabric.raise_if_unreachable(self._node_name, target)
-        size_bytes = self.size_on_wire(message)
-        self.traffic.add_message(target, size_bytes, framing_bytes=0)
+        self.traffic.add_message(target, self.size_on_wire(message), framing_bytes=0)
         data = bytes(message.data)  # a copy: the sender may change its buffer afterwards
         data_on_wire = self._fabric.corruptors[self._node_name].flip_bits(target, message.tag.kind_name, data)
-        message = message._replace(data=data_on_wire)
-        shaping = self._fabric.shapings[self._node_name]
-        async with shaping.delay_outgoing(target, size_bytes) as passage:
-            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
-            is_corrupted = data_on_wire is not data
-            self._fabric.start_delivery(self._node_name, target, message, size_bytes, is_corrupted=is_corrupted)
+        is_refused = data_on_wire is not data and self._fabric.refuses_corrupted_messages
+        message = message._replace(data=data if is_refused else data_on_wire)  # a refused message may be sent again
+        await self._fabric.wait_until_connected(self._node_name, target)
+        await self._fabric.pass_uplink(self._node_name, target, message, is_refused=is_refused)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node_name].receive(source, *tags)

@@ -1,4 +1,4 @@
-"""Scenario events in one node: slowdowns, pauses, stops of the worker, changes of links and corrupted messages.
+"""Scenario events in one node: slowdowns, pauses, stops, changes of links, corruptions, dropped connections.
 
 The node applies them in time and logs their lateness.
 
@@ -8,15 +8,17 @@ The node applies them in time and logs their lateness.
   links change log them.
 - Where the kernel shapes links, nodes do not apply link events.
 - A node whose messages an event corrupts lets its transport flip bits in its next message, and logs that message.
+- Each node drops the connections over which it sends to the other nodes of an event `drop_connection`.
 - The engine applies faults of nodes. A worker that the engine stops for a while computes for so much longer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import TypeAlias
 
 from services.cluster.events import PlannedEvent
 from services.cluster.links.link_conditions import ActiveLinkEvents
@@ -31,11 +33,14 @@ from services.runtime.clock import Clock
 from services.runtime.control import RunEventClient
 from services.runtime.run_log import RunLog
 from services.runtime.slowdowns import WorkerSlowdowns
+from services.schema.errors import ProtocolError
+
+DropConnections: TypeAlias = Callable[[Iterable[str]], None]  # to nodes, given by their names
 
 
 @dataclass
 class ScenarioEventRunner:
-    """Applies the scenario's events in one node: link changes, slowdowns, pauses and corrupted messages."""
+    """Applies the scenario's events in one node: changes of links, messages, connections and speeds."""
 
     plan: Plan
     node: NodePlan
@@ -44,6 +49,7 @@ class ScenarioEventRunner:
     log: RunLog
     link_conditions: ActiveLinkEvents | None  # current link events; None where the transport does not shape links
     corruptor: MessageCorruptor | None = None  # of the node's messages; None where no transport of Ensayo sends them
+    drop_connections: DropConnections | None = None  # None where the transport can't drop connections
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -74,6 +80,8 @@ class ScenarioEventRunner:
             self._start_event_task(self._run_link_event(event, self.link_conditions))
         elif isinstance(event.change, MessageCorruption) and self.corruptor and self.node.name in event.change.of:
             self._start_event_task(self._corrupt_next_message(event, event.change, self.corruptor))
+        elif peers := event.dropped_peers_of(self.node.name):
+            self._start_event_task(self._run_connection_drop(event, peers))
         elif self._affects_this_worker(event) and event.time_s is not None:
             self._start_event_task(self._slow_or_pause_worker(event, self._training_start_s + event.time_s))
 
@@ -134,6 +142,13 @@ class ScenarioEventRunner:
         is_detectable = self.plan.security.data == "authenticated"
         value = {"number": event.number, **message.model_dump(), "is_detectable": is_detectable}
         self.log.log_event("message_corrupted", value)
+
+    async def _run_connection_drop(self, event: PlannedEvent, peers: Sequence[str]) -> None:
+        if self.drop_connections is None:
+            raise ProtocolError("the plan drops connections, but the transport of this node can't")
+        drop_connections = partial(self.drop_connections, peers)
+        start_s = await self._await_start(event)
+        await self._apply_event_until_end(event, start_s, "transport", drop_connections, lambda: None)
 
     async def _await_start(self, event: PlannedEvent) -> float:
         """Return the virtual time at which an event begins; if it waits for a step, return when it begins."""

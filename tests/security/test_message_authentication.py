@@ -21,12 +21,15 @@ from services.transport.stream_authentication import (
     StreamKeyAgreement,
     reply_to_key_agreement,
 )
+from services.transport.streams.received_streams import STREAM_ID_BYTES, StreamOpening
 from services.transport.tcp.data_plane import TcpTransport
-from services.transport.tcp.sender import open_stream
+from services.transport.tcp.receiver import HEAD_BYTES
+from services.transport.tcp.sender import COUNT_FORMAT, open_connection
 from services.wire.data_pb2 import IdentityProof, KeyReply, StreamReceipt
 
 Change = Callable[[list[bytes]], list[bytes]]
 PAYLOAD_BYTES = 1000
+FIRST_OPENING = StreamOpening(bytes(STREAM_ID_BYTES), is_reopened=False)
 WRONG_TAG = "a message has a wrong authentication tag: it was altered, repeated, left out or reordered"
 INCOMPLETE = "the stream ended within a message: it was cut off, or its sender has broken it off"
 
@@ -40,8 +43,8 @@ def flip_bit(message: bytes, position: int) -> bytes:
 
 CHANGES: dict[str, Change] = {
     "first byte altered": lambda sent: [sent[0], flip_bit(sent[1], 0), sent[2]],
-    "step altered": lambda sent: [sent[0], flip_bit(sent[1], 3), sent[2]],
-    "payload altered": lambda sent: [sent[0], flip_bit(sent[1], codec.PREFIX_BYTES + TAG_BYTES + 100), sent[2]],
+    "head altered": lambda sent: [sent[0], flip_bit(sent[1], 11), sent[2]],
+    "payload altered": lambda sent: [sent[0], flip_bit(sent[1], HEAD_BYTES + TAG_BYTES + 100), sent[2]],
     "tag altered": lambda sent: [sent[0], flip_bit(sent[1], -1), sent[2]],
     "replayed": lambda sent: [sent[0], sent[0], sent[1]],
     "reordered": lambda sent: [sent[0], sent[2], sent[1]],
@@ -51,10 +54,10 @@ CHANGES: dict[str, Change] = {
 
 
 def encode_tcp(authenticator: MessageAuthenticator, message: Message) -> bytes:
-    """Return a message as on a TCP stream: prefix, tag, payload, tag."""
-    prefix = encode_message_prefix(message)
-    tags = [authenticator.make_tag(part) for part in (prefix, message.data)]
-    return b"".join((prefix, tags[0], message.data, tags[1]))
+    """Return a message as on a TCP stream: number and prefix, tag, payload, tag."""
+    head = COUNT_FORMAT.pack(message.tag.step + 1) + encode_message_prefix(message)
+    tags = [authenticator.make_tag(part) for part in (head, message.data)]
+    return b"".join((head, tags[0], message.data, tags[1]))
 
 
 def encode_grpc(authenticator: MessageAuthenticator, message: Message) -> bytes:
@@ -74,7 +77,7 @@ def make_messages(encode: Callable[..., bytes], authenticator: MessageAuthentica
 async def send_changed_over_tcp(identity: NodeIdentity, address: Address, change: Change) -> None:
     """Open a stream to b as a real node, and send messages that are changed on their way."""
     agreement = StreamKeyAgreement(identity, "b")
-    stream = await open_stream(address, "b", None, agreement.identity_proof, agreement)
+    stream, _ = await open_connection(address, "b", None, agreement.identity_proof, FIRST_OPENING, agreement)
     assert stream.authenticator is not None
     await stream.write_to_socket(b"".join(change(make_messages(encode_tcp, stream.authenticator))))
     await asyncio.sleep(0.05)
@@ -128,12 +131,12 @@ def cut_messages(sent: Iterable[bytes], size_bytes: int) -> list[bytes]:
     return [b"".join(sent)[:size_bytes]]
 
 
-@pytest.mark.parametrize("part_bytes", [1, codec.PREFIX_BYTES + 5, codec.PREFIX_BYTES + TAG_BYTES + PAYLOAD_BYTES])
+@pytest.mark.parametrize("part_bytes", [1, HEAD_BYTES + 5, HEAD_BYTES + TAG_BYTES + PAYLOAD_BYTES])
 def test_a_stream_that_is_cut_within_a_message_is_recorded(
     identities: dict[str, NodeIdentity], addresses: dict[str, Address], part_bytes: int
 ) -> None:
     """The incomplete message is not delivered; between two messages, the end of a connection is none of this."""
-    message_bytes = codec.PREFIX_BYTES + PAYLOAD_BYTES + 2 * TAG_BYTES
+    message_bytes = HEAD_BYTES + PAYLOAD_BYTES + 2 * TAG_BYTES
 
     def refused_after(size_bytes: int) -> list[str]:
         attack = lambda: send_changed_over_tcp(  # noqa: E731
@@ -158,7 +161,7 @@ def test_a_refused_message_is_not_decoded(
         return fields
 
     monkeypatch.setattr("services.transport.tcp.receiver.decode_message_prefix", record_and_decode)
-    change = CHANGES["step altered"]
+    change = CHANGES["head altered"]
     attack = lambda: send_changed_over_tcp(identities["c"], addresses["b"], change)  # noqa: E731
 
     attack_pair(TcpTransport, identities, addresses, attack, protection="authenticated")
@@ -176,7 +179,7 @@ def test_an_opening_without_a_key_is_refused(
     async def attack() -> None:
         if plane is TcpTransport:
             with pytest.raises(AuthenticationError, match="no valid key for the authentication of messages"):
-                await open_stream(addresses["b"], "b", None, proof)
+                await open_connection(addresses["b"], "b", None, proof, FIRST_OPENING)
             return
         async with open_channel(addresses["b"], "b", None) as channel:
             call = channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)

@@ -28,7 +28,7 @@ class MessageCorruption(DeclaredEvent):
         1, description="number of bits of the payload that flip, at random places"
     )
 
-    applied_by: ClassVar[EventApplier] = "sender"
+    applied_by: ClassVar[EventApplier] = "transport"
     changes_times: ClassVar[bool] = False
 
     @property

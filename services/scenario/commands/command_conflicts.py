@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from services.cluster.events import WorkerPause, WorkerSlowdown
-from services.cluster.links.message_corruption import MessageCorruption
 from services.scenario.commands.command_workload import CommandWorkload
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.units import Bytes, Operations
@@ -87,8 +86,8 @@ def _find_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
         for key in (*(("share",) if event.at.share is not None else ()), *(event.at.mean_gap_key[:1] if drawn else ())):
             message = f"the duration of a command is not known before it ends; use time or step instead of {key}"
             yield KeyConflict(("events", number, "at", key), message)
-        if isinstance(event, MessageCorruption):
-            message = "the messages of a command can't be corrupted; remove the event"
+        if event.applied_by == "transport":
+            message = f"a {event.kind} needs workload.kind: training; the connections of a command are not Ensayo's"
             yield KeyConflict(("events", number, "kind"), message)
         if unpaced and isinstance(event, WorkerSlowdown | WorkerPause):
             message = (

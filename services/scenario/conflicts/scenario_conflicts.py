@@ -5,6 +5,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from services.cluster.cluster import cluster_node_names
+from services.cluster.connection_drop import ConnectionDrop
 from services.cluster.events import LinkChange, event_conflicts
 from services.cluster.links.message_corruption import MessageCorruption
 from services.scenario.commands.command_conflicts import find_command_conflicts
@@ -44,6 +45,7 @@ def raise_scenario_conflicts(scenario: "Scenario") -> None:
             *find_recovery_conflicts(scenario),
             *_find_corruption_conflicts(scenario),
             *_find_rate_change_conflicts(scenario),
+            *_find_connection_conflicts(scenario),
         )
     )
 
@@ -62,6 +64,14 @@ def _find_trial_count_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             "reduce repeats, swept values or strategies"
         )
         yield KeyConflict(("sweep" if combinations > scenario.repeats else "repeats",), message)
+
+
+def _find_connection_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
+    """Yield a conflict for each event that ends connections of a transport that does not open them again."""
+    for k, event in enumerate(scenario.events):
+        if isinstance(event, ConnectionDrop) and scenario.transport != "tcp":
+            message = f"a {event.kind} ends a trial with transport: {scenario.transport}; write transport: tcp"
+            yield KeyConflict(("events", k, "kind"), message)
 
 
 def _find_sweep_item_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:

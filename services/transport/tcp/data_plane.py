@@ -5,74 +5,39 @@ A stream is opened with the sender's signed identity.
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
 from services.cluster.links.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
-from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
-from services.schema.errors import DeadlineExceeded, PeerUnreachable
-from services.transport.codec import encode_message_prefix, make_padding_buffers
-from services.transport.send_order import SmallMessagesFirstLock
+from services.runtime.transport import Message, MessageKind, MessageTag, SendFuture
+from services.schema.errors import PeerUnreachable
+from services.transport.codec import PREFIX_BYTES, encode_message_prefix, make_padding_buffers
 from services.transport.socket_transport import SocketTransport
 from services.transport.stream_authentication import StreamKeyAgreement
+from services.transport.streams.listening_probe import wait_until_node_has_ended
+from services.transport.streams.received_streams import ReceivedStreams, StreamOpening
 from services.transport.tcp import tls
+from services.transport.tcp.outgoing_stream import OutgoingStream, SendTimeLimit
 from services.transport.tcp.receiver import MAX_UNIDENTIFIED_STREAMS, StreamReceiver
-from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_stream
+from services.transport.tcp.sender import COUNT_FORMAT, OpenedConnection, open_connection
 from services.transport.tcp.tls_handshake import IncomingTlsHandshake
-
-
-@dataclass
-class _TcpSendStream:
-    """Outgoing TCP stream to one neighbour.
-
-    One message at a time is written to the stream.
-    """
-
-    sender_task: asyncio.Task[StreamSender]  # opens the stream once, for all messages
-    write_lock: SmallMessagesFirstLock = field(default_factory=SmallMessagesFirstLock)
-    sent_messages: int = 0
-    is_broken: bool = False  # no more messages can be written
-
-    @property
-    def is_open(self) -> bool:
-        """Whether messages can be written to this stream.
-
-        The neighbour must have accepted the stream, and no message on it may have been cut off.
-        """
-        task = self.sender_task
-        return not self.is_broken and task.done() and not task.cancelled() and task.exception() is None
-
-    def finish_write(self, *, is_broken_off: bool) -> None:
-        """Release the stream for the next message.
-
-        Call this after a message has been written or has failed.
-        """
-        if is_broken_off:
-            self.close_after_failure()
-        else:
-            self.sent_messages += 1
-        self.write_lock.release()
-
-    def close_after_failure(self) -> None:
-        """Close the stream after an incomplete message or a connection error.
-
-        No other message can follow on this stream.
-        """
-        if self.is_open:
-            self.sender_task.result().close()
-        self.is_broken = True
 
 
 class TcpTransport(SocketTransport):
     """Transport of one node over bare TCP: sends messages to other nodes and receives theirs."""
 
     message_lengths: ClassVar[MessageSizeLimits] = TCP_MESSAGE_SIZE_LIMITS
+    header_bytes: ClassVar[int] = COUNT_FORMAT.size + PREFIX_BYTES
 
     async def start(self) -> None:
-        self._streams: dict[str, _TcpSendStream] = {}
+        self._streams: dict[str, OutgoingStream] = {}
         self._receivers: set[StreamReceiver] = set()
+        self._received_streams = ReceivedStreams(
+            self._mailbox,
+            lambda source: wait_until_node_has_ended(self._addresses[source]),
+            lambda: self._timeout_wall_s,
+        )
         address = self._addresses[self._identity.name]
         make_protocol = (
             self._make_receiver
@@ -93,72 +58,55 @@ class TcpTransport(SocketTransport):
         for name in node_names:
             try:
                 async with asyncio.timeout(self._stream_lifetime_wall_s):
-                    await self._open_stream(name).sender_task
-            except (TimeoutError, OSError) as error:
-                raise PeerUnreachable(f"can't open a stream to {name}: {error or 'not accepted in time'}") from error
+                    await self._open_stream(name).wait_until_open()
+            except TimeoutError:
+                raise PeerUnreachable(f"can't open a stream to {name}: not accepted in time") from None
 
     async def stop(self) -> None:
-        for peer_name, stream in self._streams.items():
-            await self._close_stream(peer_name, stream)
-        self._server.close()
+        end_prefix = encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM)))
+        for stream in self._streams.values():
+            await stream.close(end_prefix)
         # Neighbours may still send. An unknown process that only keeps a connection open must not delay the end.
-        if open_streams := [receiver.closed for receiver in self._receivers if receiver.is_identified]:
-            await asyncio.wait(open_streams, timeout=self._stream_lifetime_wall_s)
+        if unfinished_streams := self._received_streams.unfinished:
+            await asyncio.wait(unfinished_streams, timeout=self._stream_lifetime_wall_s)
         for receiver in tuple(self._receivers):
             receiver.refuse_if_unidentified()
         await self.abort()
 
     async def abort(self) -> None:
         self._server.close()
+        self._received_streams.abort()
         for receiver in tuple(self._receivers):
             receiver.abort()
+        for stream in self._streams.values():
+            stream.abort()
+
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+        names = tuple(names)
+        self._received_streams.forget(names)
+        super().forget_lost_peers(names, oldest_step)
+
+    def drop_connections(self, names: Iterable[str]) -> None:
+        """End the connections of the streams to other nodes, as a fault of the network would."""
+        for name in names:
+            if name in self._streams:
+                self._streams[name].drop_connection()
 
     def _drop_stream(self, target: str) -> None:
         if (stream := self._streams.pop(target, None)) is not None:
-            stream.close_after_failure()
-            stream.sender_task.cancel()  # which may still wait for the node to listen
-
-    async def _close_stream(self, peer: str, stream: _TcpSendStream) -> None:
-        """End a stream, and check how many messages the neighbour has received.
-
-        The end-of-stream message makes the neighbour reply with the number of received messages.
-        """
-        try:
-            async with asyncio.timeout(self._timeout_wall_s):
-                await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
-                if stream.is_broken:
-                    return
-                sender = await stream.sender_task
-                end_of_stream = Message(MessageTag(0, MessageKind.END_OF_STREAM))
-                await sender.write_to_socket(*self._encode_message_buffers(peer, sender, end_of_stream))
-                (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
-        except TimeoutError:
-            raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
-        except OSError as error:
-            raise PeerUnreachable(f"the stream to {peer} broke off: {error}") from error
-        if received_messages < stream.sent_messages:
-            raise PeerUnreachable(f"{peer} received {received_messages} of {stream.sent_messages} sent messages")
-        sender.close()
+            stream.abort()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)
         await stream.write_lock.acquire(self.size_on_wire(message))
         try:
-            if stream.is_broken:
-                raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
-            await self._write_message(target, stream, message)
-            stream.sent_messages += 1
-        except TimeoutError:
-            stream.close_after_failure()
-            raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
-        except OSError as error:
-            stream.close_after_failure()
-            raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
-        except asyncio.CancelledError:
-            stream.close_after_failure()  # the neighbour can't read another message behind an incomplete one
-            raise
-        finally:
+            await stream.wait_until_writable()
+        except BaseException:
             stream.write_lock.release()
+            raise
+        writing = self._start_message(target, stream, message)
+        if writing is not None:
+            await asyncio.shield(writing)
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
         """Write as much of a message as the kernel accepts at once.
@@ -166,83 +114,51 @@ class TcpTransport(SocketTransport):
         Start a task for the rest of the message, if there is any.
         """
         stream = self._streams.get(target)
-        if self._shaping or stream is None or not stream.is_open or not stream.write_lock.try_acquire():
+        if self._shaping or stream is None or not stream.can_write_at_once or not stream.write_lock.try_acquire():
             return super().start_send(target, message)
         self._add_to_traffic(target, message)
-        try:
-            sender = stream.sender_task.result()
-            unsent = sender.write_and_return_unsent(*self._encode_message_buffers(target, sender, message))
-        except OSError as error:
-            stream.finish_write(is_broken_off=True)
-            raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
-        if not unsent:
-            stream.finish_write(is_broken_off=False)
-            return None
-        write_task = asyncio.get_running_loop().create_task(self._write_remaining_buffers(target, stream, unsent))
-        write_task.add_done_callback(
-            lambda task: stream.finish_write(is_broken_off=task.cancelled() or task.exception() is not None)
-        )
-        return write_task
+        writing = self._start_message(target, stream, message)
+        return None if writing is None else asyncio.shield(writing)  # a message that has begun is always completed
 
-    def _encode_message_buffers(self, target: str, sender: StreamSender, message: Message) -> tuple[Buffer, ...]:
-        """Return the buffers to write for a message: prefix, payload and padding.
-
-        Prefix and payload are each followed by their authentication tag if the stream has a key.
-        """
-        prefix = encode_message_prefix(message)
-        payload = self._payload_on_wire(target, message)
+    def _start_message(self, target: str, stream: OutgoingStream, message: Message) -> asyncio.Task[None] | None:
+        """Start to write a message; the lock of the stream is released at the end. Return the task, if any is left."""
         padding = make_padding_buffers(self._count_padding_bytes(message.size_bytes))
-        if sender.authenticator is None:
-            return (prefix, payload, *padding)
-        prefix_tag = sender.authenticator.make_tag(prefix)
-        payload_tag = sender.authenticator.make_tag(message.data) if message.size_bytes else b""
-        return (prefix, prefix_tag, payload, payload_tag, *padding)
+        data_on_wire = self._payload_on_wire(target, message)
+        return stream.start_message(
+            encode_message_prefix(message),
+            message.data,
+            *padding,
+            data_on_wire=None if data_on_wire is message.data else data_on_wire,
+        )
 
     def _count_tag_bytes(self, message: Message) -> int:
-        tag_bytes = super()._count_tag_bytes(message)  # of the prefix
+        tag_bytes = super()._count_tag_bytes(message)  # of the head
         return 2 * tag_bytes if message.size_bytes else tag_bytes
 
-    async def _write_remaining_buffers(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
-        """Write the part of a message that the kernel did not accept at once."""
-        try:
-            async with asyncio.timeout(self._timeout_wall_s):
-                await stream.sender_task.result().write_to_socket(*buffers)
-        except TimeoutError:
-            raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
-        except OSError as error:
-            raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
+    def _open_stream(self, target: str) -> OutgoingStream:
+        open_connection = partial(self._open_connection, target)
+        self._streams[target] = OutgoingStream(
+            target, open_connection, self._send_time_limit, self._clock, self._connection_log
+        )
+        return self._streams[target]
 
-    async def _write_message(self, target: str, stream: _TcpSendStream, message: Message) -> None:
-        """Write a message to a stream.
-
-        A time limit starts only if the kernel does not accept all bytes at once. A timer costs more than the rest of a
-        write.
-        """
-        if not stream.sender_task.done():
-            async with asyncio.timeout(self._timeout_wall_s):
-                sender = await stream.sender_task
-                await sender.write_to_socket(*self._encode_message_buffers(target, sender, message))
-            return
-        sender = stream.sender_task.result()
-        if unsent := sender.write_and_return_unsent(*self._encode_message_buffers(target, sender, message)):
-            async with asyncio.timeout(self._timeout_wall_s):
-                await sender.write_to_socket(*unsent)
-
-    def _open_stream(self, target: str) -> _TcpSendStream:
+    async def _open_connection(self, target: str, opening: StreamOpening) -> OpenedConnection:
         context = None if self._tls is None else tls.make_client_tls_context(self._tls)
         key_agreement = StreamKeyAgreement(self._identity, target) if self._authenticates_messages else None
         proof = key_agreement.identity_proof if key_agreement else self._identity.make_identity_proof(target)
-        opening = open_stream(self._addresses[target], target, context, proof, key_agreement)
-        self._streams[target] = _TcpSendStream(asyncio.get_running_loop().create_task(opening))
-        return self._streams[target]
+        return await open_connection(self._addresses[target], target, context, proof, opening, key_agreement)
+
+    def _send_time_limit(self) -> SendTimeLimit:
+        return SendTimeLimit(self._timeout_s, self._timeout_wall_s)
 
     def _make_receiver(self) -> StreamReceiver:
-        """Return the receiver of a stream that another node has just opened."""
+        """Return the receiver of a connection that another node has just opened."""
         return StreamReceiver(
             self._identity,
             self._mailbox,
             self._deliver if self._shaping else None,
             self._receivers,
+            self._received_streams,
             self._count_padding_bytes,
             payload_limit_bytes=self._payload_limit_bytes,
             max_unidentified_streams=max(MAX_UNIDENTIFIED_STREAMS, 2 * len(self._addresses)),

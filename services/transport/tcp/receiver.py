@@ -1,6 +1,6 @@
-"""Receiving end of a TCP stream.
+"""Receiving end of a connection of a TCP stream.
 
-The receiver verifies the sender's identity and delivers its messages to the mailbox.
+The receiver verifies the sender's identity, delivers its messages to the mailbox and acknowledges them.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import numpy as np
 
 from services.runtime.identity import NodeIdentity, claimed_sender_name
 from services.runtime.transport import Message, MessageKind
-from services.schema.errors import AuthenticationError, MessageAuthenticationError, PeerUnreachable, ProtocolError
+from services.schema.errors import AuthenticationError, MessageAuthenticationError, ProtocolError
 from services.transport.codec import (
     PADDING_HEADER_BYTES,
     PREFIX_BYTES,
@@ -27,8 +27,15 @@ from services.transport.codec import (
 from services.transport.mailbox import Mailbox
 from services.transport.socket_transport import DEFAULT_PAYLOAD_LIMIT_BYTES, HANDSHAKE_TIMEOUT_S
 from services.transport.stream_authentication import TAG_BYTES, MessageAuthenticator, reply_to_key_agreement
-from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
+from services.transport.streams.received_streams import (
+    OPENING_BYTES,
+    ReceivedStream,
+    ReceivedStreams,
+    StreamOpening,
+)
+from services.transport.tcp.sender import COMPLETION, COUNT_FORMAT, LENGTH_FORMAT
 
+HEAD_BYTES = COUNT_FORMAT.size + PREFIX_BYTES  # of a message: its number in the stream and its prefix
 MAX_PROOF_BYTES = 64 << 10  # accepted from a sender that is not known yet
 # Size of the read buffer for small parts: a small message takes one system call, a large one is hardly copied.
 READ_AHEAD_BYTES = 16 << 10
@@ -36,25 +43,40 @@ MAX_READS_PER_TURN = 8  # from one stream before other streams are served
 DISCARDED_BYTES = memoryview(bytearray(1 << 20))  # every receiver writes padding there; it is not read
 PAYLOAD_ALIGNMENT_BYTES = 64  # payloads begin at multiples of this address, where vector units read them fastest
 
+# A receiver acknowledges its messages when it has got so many bytes since the last acknowledgement, or so many wall
+# seconds after the first of them. Senders keep copies of what is not acknowledged.
+ACKNOWLEDGED_BYTES = 1 << 20
+ACKNOWLEDGEMENT_DELAY_S = 0.05
+
 MAX_UNIDENTIFIED_STREAMS = 256  # streams whose senders have not yet proved their identity
+
+UNKNOWN_STREAM_COUNT = (1 << 64) - 1  # sent instead of a count to a sender that continues a stream unknown here
 
 DeliverMessage = Callable[[str, Message], Awaitable[None]]
 RecordRejection = Callable[[str, str], None]  # is called with the reason and the name that the sender claims
 
 
+class UnknownStreamError(ProtocolError):
+    """Error because a sender continues a stream that this node does not know."""
+
+
 class StreamReceiver(asyncio.BufferedProtocol):
-    """Incoming stream from one neighbour.
+    """Connection of an incoming stream from one neighbour.
+
+    A message that is not acceptable ends the connection, as a fault of the network does; its sender then opens another
+    one and sends the message again.
 
     Large payloads are received directly into the memory of the vector. The generator `_stream_parser` defines the
     format of the stream: it yields each buffer to fill, and continues when the buffer is full.
     """
 
-    def __init__(  # noqa: PLR0913 - what all streams of a node have in common
+    def __init__(  # noqa: PLR0913 - what all connections of a node have in common
         self,
         identity: NodeIdentity,
         mailbox: Mailbox,
         deliver: DeliverMessage | None,
         receivers: set["StreamReceiver"],
+        streams: ReceivedStreams,
         count_padding_bytes: Callable[[int], int] = lambda _payload_bytes: 0,
         *,
         payload_limit_bytes: int = DEFAULT_PAYLOAD_LIMIT_BYTES,
@@ -68,25 +90,27 @@ class StreamReceiver(asyncio.BufferedProtocol):
             identity: of this node.
             mailbox: of this node.
             deliver: delays a message as the emulated network would, then delivers it; None without shaping.
-            receivers: receivers of all open streams; this one is a member from its handshake to its end.
+            receivers: receivers of all connections; this one is a member from its handshake to its end.
+            streams: streams of this node, over all of their connections.
             count_padding_bytes: returns the number of zeros that follow a payload of a given length; by default none.
             payload_limit_bytes: longest payload that is accepted in one message.
             max_unidentified_streams: streams without a verified sender that may be open at the same time.
             record_rejection: records why the stream, or a message in it, was refused.
             authenticates_messages: whether each message must have the authentication tags of its sender.
         """
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         self._mailbox = mailbox
         self._deliver_shaped = deliver
         self._open_receivers = receivers
+        self._streams = streams
+        self._stream: ReceivedStream | None = None  # from the handshake on
         self._count_padding_bytes = count_padding_bytes
         self._payload_limit_bytes = payload_limit_bytes
         self._max_unidentified_streams = max_unidentified_streams
         self._record_rejection = record_rejection
         self._authenticates_messages = authenticates_messages
         self._authenticator: MessageAuthenticator | None = None  # after the agreement on its key
-        self._has_prefix = False  # of a message that is not complete
+        self._has_head = False  # of a message that is not complete
         self._stream_parser = self._parse_stream()
         self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
@@ -94,7 +118,8 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._wakeup_bytes = 1  # number of received bytes at which the kernel wakes this node
         self._source = ""
         self._claimed_source = ""  # name in the certificate of a rejected proof
-        self._has_ended = False
+        self._unacknowledged_bytes = 0
+        self._acknowledgement_timer: asyncio.TimerHandle | None = None
         self._shaping_queue: deque[Message] = deque()
         self._shaping_task: asyncio.Task[None] | None = None
 
@@ -187,16 +212,17 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._record_incomplete_message()
 
     def _record_incomplete_message(self) -> None:
-        """Record that the stream ended within a message, if its messages have authentication tags."""
-        has_part = self._has_prefix or len(self._unfilled) < PREFIX_BYTES
-        if self._authenticator is not None and has_part and not self._has_ended:
+        """Record that the connection ended within a message, if its messages have authentication tags."""
+        if self._authenticator is None or self._stream is None or self._stream.has_ended:
+            return
+        if self._has_head or len(self._unfilled) < HEAD_BYTES:
             self._authenticator = None
             self._record_rejection(
                 "the stream ended within a message: it was cut off, or its sender has broken it off", self._source
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Mark the stream as closed; a stream without its end has broken off. TLS detects bytes that were altered."""
+        """Handle the end of the connection. TLS detects bytes that were altered."""
         self._handshake_timer.cancel()
         if isinstance(exc, ssl.SSLError):
             self._record_rejection(f"TLS rejects the bytes of the stream: {exc.reason or exc}", self._source)
@@ -204,8 +230,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._record_incomplete_message()
         if self._socket is not None:
             self._socket.close()
+        if self._acknowledgement_timer is not None:
+            self._acknowledgement_timer.cancel()
         if self._shaping_task is None:
-            self._mark_stream_closed()
+            self._mark_connection_ended()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -228,6 +256,8 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._record_rejection(str(error), self._claimed_source)
             self._reply_to_identity_proof(str(error))
             self._transport.close()
+        except UnknownStreamError:
+            self._transport.close()
         except (MessageAuthenticationError, ProtocolError) as error:
             self._refuse(str(error))
 
@@ -242,28 +272,80 @@ class StreamReceiver(asyncio.BufferedProtocol):
             ProtocolError: the bytes are not a message.
         """
         yield from self._parse_opening()
-        prefix, message_count = bytearray(PREFIX_BYTES), 0
-        while not self._has_ended:
-            self._has_prefix = False
-            yield memoryview(prefix)
-            self._has_prefix = True
-            yield from self._verify_tag(prefix)
-            fields = decode_message_prefix(prefix)
-            size = self._check_payload_size(count_payload_bytes(fields))
-            payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
-            if payload:
-                yield payload
-                yield from self._verify_tag(payload)
-            yield from _padding_buffers(self._count_padding_bytes(size))
-            message = build_message(fields, payload)
-            self._has_ended = message.tag.kind == MessageKind.END_OF_STREAM
-            if not self._has_ended:
-                self._deliver(message)
-                message_count += 1
-        self._transport.write(COUNT_FORMAT.pack(message_count))
+        opening = bytearray(OPENING_BYTES)
+        yield memoryview(opening)
+        stream = self._accept_connection(StreamOpening.decode(bytes(opening)))
+        while not stream.has_ended:
+            yield from self._parse_message(stream)
+        completion = bytearray(len(COMPLETION))
+        yield memoryview(completion)
+        stream.is_complete = completion == COMPLETION
+
+    def _accept_connection(self, opening: StreamOpening) -> ReceivedStream:
+        """Reply to the opening of a connection with the number of the last message that has arrived.
+
+        Raises:
+            ProtocolError: the connection belongs to a stream that this node does not know.
+        """
+        stream = self._streams.accept_connection(self._source, opening, self)
+        if stream is None:
+            self._transport.write(COUNT_FORMAT.pack(UNKNOWN_STREAM_COUNT))
+            raise UnknownStreamError(f"{self._source} continues a stream that this node does not know")
+        self._stream = stream
+        self._transport.write(COUNT_FORMAT.pack(stream.received_count))
+        return stream
+
+    def _parse_message(self, stream: ReceivedStream) -> Iterator[memoryview]:
+        """Parse the next message of the stream, and deliver it.
+
+        Raises:
+            MessageAuthenticationError: the message has a wrong authentication tag. The connection then ends, too.
+            ProtocolError: the bytes are not the next message. The connection then ends, and the sender opens another
+                one, in which this message comes first.
+        """
+        head = bytearray(HEAD_BYTES)
+        self._has_head = False
+        yield memoryview(head)
+        self._has_head = True
+        yield from self._verify_tag(head)
+        (number,) = COUNT_FORMAT.unpack_from(head)
+        stream.check_number(number)
+        fields = decode_message_prefix(memoryview(head)[COUNT_FORMAT.size :])
+        size = self._check_payload_size(count_payload_bytes(fields))
+        payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
+        if payload:
+            yield payload
+            yield from self._verify_tag(payload)
+        yield from _padding_buffers(self._count_padding_bytes(size))
+        message = build_message(fields, payload)
+        stream.received_count = number
+        stream.has_ended = message.tag.kind == MessageKind.END_OF_STREAM
+        if not stream.has_ended:
+            self._deliver(message)
+        self._count_unacknowledged_bytes(size + len(head), is_last=stream.has_ended)
+
+    def _count_unacknowledged_bytes(self, size_bytes: int, *, is_last: bool) -> None:
+        """Acknowledge all messages, now or after a while."""
+        self._unacknowledged_bytes += size_bytes
+        if is_last or self._unacknowledged_bytes >= ACKNOWLEDGED_BYTES:
+            self._acknowledge()
+        elif self._acknowledgement_timer is None:
+            loop = asyncio.get_running_loop()
+            self._acknowledgement_timer = loop.call_later(ACKNOWLEDGEMENT_DELAY_S, self._acknowledge_after_delay)
+
+    def _acknowledge_after_delay(self) -> None:
+        self._acknowledgement_timer = None
+        if self._unacknowledged_bytes:
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        assert self._stream is not None  # noqa: S101 - messages have arrived
+        self._unacknowledged_bytes = 0
+        if not self._transport.is_closing():
+            self._transport.write(COUNT_FORMAT.pack(self._stream.received_count))
 
     def _parse_opening(self) -> Iterator[memoryview]:
-        """Parse and accept the opening of the stream: length and bytes of the sender's proof of identity.
+        """Parse and accept the opening of the connection: length and bytes of the sender's proof of identity.
 
         Yield each buffer that received bytes must fill next.
 
@@ -329,28 +411,33 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._shaping_queue.append(message)
         if self._shaping_task is None:
             self._transport.pause_reading()
-            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_messages(self._deliver_shaped))
+            assert self._stream is not None  # noqa: S101 - a message has arrived
+            deliveries = self._deliver_messages(self._deliver_shaped, self._stream.delivery_task)
+            self._shaping_task = asyncio.get_running_loop().create_task(deliveries)
+            self._stream.delivery_task = self._shaping_task
 
-    async def _deliver_messages(self, deliver_message: DeliverMessage) -> None:
-        """Deliver the queued messages one after the other, then continue to read."""
+    async def _deliver_messages(
+        self, deliver_message: DeliverMessage, earlier_deliveries: asyncio.Task[None] | None
+    ) -> None:
+        """Deliver the queued messages one after the other, then continue to read.
+
+        Messages of an earlier connection, which `earlier_deliveries` delivers, come first.
+        """
+        if earlier_deliveries is not None:
+            await asyncio.wait([earlier_deliveries])
         while self._shaping_queue:
             await deliver_message(self._source, self._shaping_queue.popleft())
         self._shaping_task = None
         if self._transport.is_closing():
-            self._mark_stream_closed()
+            self._mark_connection_ended()
         else:
             self._transport.resume_reading()
 
-    def _mark_stream_closed(self) -> None:
-        """Mark the stream as closed.
-
-        If it ended unexpectedly, report an error to calls that wait for its sender.
-        """
-        if self._source and not self._has_ended:
-            self._mailbox.mark_source_failed(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
+    def _mark_connection_ended(self) -> None:
+        """Let the stream wait for its next connection, if it is not complete."""
         self._open_receivers.discard(self)
-        if not self.closed.done():
-            self.closed.set_result(None)
+        if self._stream is not None:
+            self._streams.end_connection(self._stream, self)
 
 
 def _check_proof_length(proof_bytes: int) -> int:

@@ -13,6 +13,7 @@ from services.runtime.identity import NodeIdentity
 from services.runtime.transport import MessageKind, MessageTag
 from services.transport.codec import decode_message, encode_message
 from services.transport.mailbox import Mailbox
+from services.transport.streams.received_streams import OPENING_BYTES, ReceivedStreams
 from services.transport.tcp.receiver import StreamReceiver
 from services.transport.tcp.sender import LENGTH_FORMAT
 from services.wire import control_pb2, data_pb2
@@ -65,7 +66,7 @@ def read_tcp_stream(content: bytes) -> None:
     """
     options, stream = content[:2].ljust(2, b"\0"), content[2:]
     if options[0] % 2:
-        stream = LENGTH_FORMAT.pack(0) + stream
+        stream = LENGTH_FORMAT.pack(0) + bytes(OPENING_BYTES) + stream
     identity: Any = AcceptingIdentity() if options[0] % 2 else _identity()
     _event_loop().run_until_complete(_receive_stream(identity, stream, part_bytes=1 + 64 * options[1]))
 
@@ -75,7 +76,8 @@ async def _receive_stream(identity: Any, stream: bytes, part_bytes: int) -> None
     pending = mailbox.start_receive(
         SENDER, (MessageTag(0, MessageKind.PARTIAL_SUM, 0, 0),), lambda _: None, memoryview(bytearray(8))
     )
-    receiver = StreamReceiver(identity, mailbox, None, set(), lambda payload_bytes: payload_bytes % 3)
+    streams = ReceivedStreams(mailbox, lambda _source: asyncio.sleep(0), lambda: 1.0)
+    receiver = StreamReceiver(identity, mailbox, None, set(), streams, lambda payload_bytes: payload_bytes % 3)
     receiver.connection_made(connection)
     rest = memoryview(stream)
     while rest and not connection.is_closing():
@@ -87,7 +89,8 @@ async def _receive_stream(identity: Any, stream: bytes, part_bytes: int) -> None
     receiver.connection_lost(None)
     if pending is not None:
         pending.cancel()
-    assert receiver.closed.done()
+    if streams.unfinished:  # the end of the connection was not that of the stream
+        await asyncio.wait(streams.unfinished)
 
 
 def read_identity_proof(content: bytes) -> None:

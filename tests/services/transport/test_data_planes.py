@@ -23,9 +23,10 @@ from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data_plane import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks, PathDelayShaping
 from services.transport.socket_transport import SocketTransport
+from services.transport.streams.received_streams import STREAM_ID_BYTES, StreamOpening
 from services.transport.tcp import tls
 from services.transport.tcp.data_plane import TcpTransport
-from services.transport.tcp.sender import open_stream
+from services.transport.tcp.sender import open_connection
 from services.wire.data_pb2 import StreamReceipt
 
 Transports: TypeAlias = dict[str, SocketTransport]
@@ -87,15 +88,17 @@ async def open_stream_as(
                 await channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)(metadata=metadata, timeout=2.0)
     else:
         context = None if tls_identity is None else tls.make_client_tls_context(tls_identity)
-        (await open_stream(address, "b", context, proof or b"")).close()
+        opening = StreamOpening(bytes(STREAM_ID_BYTES), is_reopened=False)
+        (await open_connection(address, "b", context, proof or b"", opening)).sender.close()
 
 
 def break_off(node: SocketTransport) -> None:
-    """Close the stream to b without an end message, as happens when a process dies."""
+    """Close the stream to b without an end message and stop listening, as happens when a process dies."""
     if isinstance(node, GrpcTransport):
         node._streams["b"].call.cancel()
     if isinstance(node, TcpTransport):
-        node._streams["b"].sender_task.result().close()
+        node._server.close()
+        node._streams["b"].abort()
 
 
 @pytest.fixture
@@ -159,7 +162,7 @@ def test_a_large_vector_arrives_unchanged(run_on_nodes: RunOnNodes, protection: 
     assert at_b.tobytes() == vectors["a"].tobytes()
     assert (first.version, first.samples) == (7, 3)
     assert (traffic.payload_bytes, traffic.messages) == (400_001 * 8, 4)
-    assert 0 < traffic.framing_bytes < 4 * 130
+    assert 0 < traffic.framing_bytes < 4 * 140
 
 
 class CountingProxy:
@@ -324,16 +327,16 @@ def test_start_receive_reports_errors_to_its_callback(run_on_nodes: RunOnNodes) 
         await nodes["b"].receive("a", TAG)
         (cancelled_receive := nodes["b"].start_receive("a", MessageTag(1, MessageKind.PUSH), outcomes.append)).cancel()  # type: ignore[union-attr]
         nodes["b"].start_receive("a", MessageTag(2, MessageKind.PUSH), outcomes.append)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.8)
         nodes["b"].start_receive("a", MessageTag(3, MessageKind.PUSH), outcomes.append)
         break_off(nodes["a"])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
         nodes["a"]._streams.clear()
         cancelled_receive.cancel()  # type: ignore[union-attr] # once more
         nodes["b"].start_receive("a", MessageTag(4, MessageKind.PUSH), outcomes.append)
         return [type(outcome) for outcome in outcomes]
 
-    assert run_on_nodes(exchange, timeout_s=0.3) == [DeadlineExceeded, PeerUnreachable, PeerUnreachable]
+    assert run_on_nodes(exchange, timeout_s=0.6) == [DeadlineExceeded, PeerUnreachable, PeerUnreachable]
 
 
 def test_a_buffer_of_another_length_is_not_written_to(run_on_nodes: RunOnNodes) -> None:
