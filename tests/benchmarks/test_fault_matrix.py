@@ -1,6 +1,7 @@
 """The kill matrix: its cells, what counts as an end by the policy, the phases of a kill, and its page."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from benchmarks.faults.cell_trial import measure_cell
 from benchmarks.faults.cells import CELLS, PHASES, ROLES, STRATEGIES, MatrixCell
 from benchmarks.faults.phases import PhasePeriod, PhaseWatcher
 from benchmarks.faults.results_page import (
+    RESULTS_PAGE,
     format_defects,
     format_matrix,
     format_page,
@@ -280,6 +282,17 @@ def test_wrong_arguments_are_rejected_before_anything_runs(
 ) -> None:
     assert bench.main(arguments) == bench.EXIT_USAGE
     assert message in capsys.readouterr().err
+
+
+def test_the_results_page_has_a_row_for_each_strategy_policy_and_role() -> None:
+    """A row that is left out could be one that hangs."""
+    page = RESULTS_PAGE.read_text(encoding="utf-8")
+
+    for cell in CELLS.values():
+        row = re.search(rf"^\| {cell.strategy.name} \| {cell.policy} \| {cell.role} \|(.*)\|$", page, re.MULTILINE)
+        assert row is not None, cell.name
+        text = row.group(1).split("|")[PHASES.index(cell.phase)].strip()
+        assert re.fullmatch(r"not run|hangs \(not met\)|(goes on|fails)(, [\d.]+ s)?( \(not met\))?", text), cell.name
 
 
 @pytest.mark.serial
