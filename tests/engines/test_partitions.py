@@ -26,7 +26,7 @@ STRATEGIES: dict[str, Document] = {
 SYNCHRONOUS = ("bsp", "ring", "dpsgd", "local")
 SAMPLES, BATCH = 320, 8  # of the budget, and of a step
 PARTITION = {"kind": "partition", "apart": ["worker-1"], "at": {"step": 12}, "lasts": "5s"}
-START = {"start": "5m"}  # of containers on a busy host
+START = {"start": "5min"}  # of containers on a busy host
 SEPARATION = "a partition separated worker-1 from "
 
 
