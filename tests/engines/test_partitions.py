@@ -26,7 +26,7 @@ STRATEGIES: dict[str, Document] = {
 SYNCHRONOUS = ("bsp", "ring", "dpsgd", "local")
 SAMPLES, BATCH = 320, 8  # of the budget, and of a step
 PARTITION = {"kind": "partition", "apart": ["worker-1"], "at": {"step": 12}, "lasts": "5s"}
-START = {"start": "5m"}  # of containers on a busy host
+START = {"start": "5min"}  # of containers on a busy host
 SEPARATION = "a partition separated worker-1 from "
 
 
@@ -65,9 +65,9 @@ def test_a_partition_of_five_seconds_is_survived(tmp_path: Path, engine: str, st
 def test_a_partition_longer_than_the_step_timeout_ends_the_trial_and_is_named(
     tmp_path: Path, engine: str, strategy: str, policy: str
 ) -> None:
-    """Heartbeats use the control network: no node is lost, so no policy can go on without one."""
+    """Heartbeats use the control network, so no policy takes the nodes of one side for lost."""
     event = PARTITION | {"lasts": "60s"}
-    keys = {"timeouts": START | {"step": "2s"}, "recovery": {"on_failure": policy, "heartbeat_timeout": "1s"}}
+    keys = {"timeouts": START | {"step": "2s"}, "recovery": {"on_failure": policy, "heartbeat_timeout": "3s"}}
 
     run = run_faults(tmp_path, engine, [event], {strategy: STRATEGIES[strategy]}, attempts=1, **keys)
 
@@ -77,4 +77,3 @@ def test_a_partition_longer_than_the_step_timeout_ends_the_trial_and_is_named(
     assert re.search("ended with exit code 4: (DeadlineExceeded|PeerUnreachable): ", outcome.reason)
     others = "worker-0" if strategy == "ring" else "server-0 and worker-0"
     assert outcome.reason.endswith(f"; {SEPARATION}{others} at step 12 for 60s, as declared in events[0]")
-    assert log_events(run, "coordinator", "node_lost") == []
