@@ -12,20 +12,20 @@ def read_statuses(runs_folder: Path) -> dict[str, str]:
 
 
 def list_run_results(runs_folder: Path) -> list[str]:
-    """Return the verdict of each run that has a report, or its status with the reason if its only trial failed."""
+    """Return the verdict of each run that has a report, or why it failed."""
     results = []
     for path in sorted(runs_folder.glob("*/*Z-*/summary.json")):
-        failures = [one for one in map(_read_outcome, path.parent.glob("trials/*/status.json")) if one["reason"]]
-        summary = json.loads(path.read_text())
-        results.append("; ".join(f"{one['status']}: {one['reason']}" for one in failures) or summary["verdict"])
+        failures = [f"failed: {reason}" for reason in list_failure_reasons(path.parent)]
+        results.append("; ".join(failures) or json.loads(path.read_text())["verdict"])
     return results
+
+
+def list_failure_reasons(run_folder: Path) -> list[str]:
+    """Return why trials of a run failed or were aborted."""
+    outcomes = [json.loads(path.read_text()) for path in sorted(run_folder.glob("trials/*/status.json"))]
+    return [outcome["reason"] for outcome in outcomes if outcome["reason"]]
 
 
 def count_texts(texts: list[str]) -> str:
     """Return each different text with its number, the most frequent first: `9 valid, 1 invalid`."""
     return ", ".join(f"{count} {text}" for text, count in Counter(texts).most_common()) or "none"
-
-
-def _read_outcome(path: Path) -> dict[str, str]:
-    outcome: dict[str, str] = json.loads(path.read_text())
-    return outcome

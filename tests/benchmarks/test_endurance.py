@@ -143,7 +143,7 @@ def test_a_run_on_a_disk_that_becomes_full_keeps_its_finished_trial_and_is_conti
     lines = list(measure_full_disk(context))
 
     assert [(line.what, line.result) for line in lines if not line.is_met] == []
-    assert len(lines) == 7
+    assert len(lines) == 8
 
 
 def test_a_row_that_failed_is_on_the_page_with_its_reason() -> None:

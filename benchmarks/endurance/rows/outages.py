@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.endurance.leftovers import RunPlace, list_leftover_lines, open_place
 from benchmarks.endurance.row import ResultLine, RowContext
 from benchmarks.endurance.runs import find_run_folders, make_scenario, start_ensayo, start_run, wait_for_end
-from benchmarks.endurance.trial_results import read_statuses
+from benchmarks.endurance.trial_results import count_texts, list_failure_reasons, read_statuses
 from ensayo.exit_codes import ExitCode
 
 TRIAL_COUNT = 3
@@ -81,6 +81,8 @@ def _measure_outage(place: RunPlace, outage: Outage) -> Iterator[ResultLine]:
     statuses = list(read_statuses(place.runs_folder).values())
     is_complete = statuses == ["success"] * TRIAL_COUNT
     yield _require("trials that succeeded in the end", f"{statuses.count('success')}", f"{TRIAL_COUNT}", is_complete)
+    failures = count_texts(list_failure_reasons(folder))
+    yield ResultLine(what="reasons of failed trials", result=failures)
     is_kept = times == _read_status_times(folder, finished)
     yield _require("outcomes of finished trials", "kept" if is_kept else "changed", "kept", is_kept)
     yield from list_leftover_lines(place)
