@@ -24,7 +24,8 @@ def run_trial(folder: Path, engine: str, strategy: str, workers: int, **checkpoi
     """Run 40 steps with 8 samples per step on paced workers."""
     folder.mkdir()
     cluster = {"workers": workers, "worker": {"throughput": "40/s"}}
-    recovery = {"checkpoint": {"steps": 15, **checkpoint}}
+    # On a busy host, nodes may be silent for seconds.
+    recovery = {"heartbeat_timeout": "10s", "checkpoint": {"steps": 15, **checkpoint}}
     timeouts = {"start": "180s"}  # a busy host starts five containers slowly
     keys = {"recovery": recovery, "cluster": cluster, "timeouts": timeouts, "attempts": 1}
     run = run_faults(folder, engine, [], {strategy: STRATEGIES[strategy]}, **keys)
