@@ -61,6 +61,17 @@ def test_a_killed_worker_joins_again(tmp_path: Path, engine: str) -> None:
     assert epochs[-1]["value"]["joined"] == ["worker-1"]
 
 
+def test_a_worker_that_is_started_again_too_late_does_not_fail_the_trial(tmp_path: Path) -> None:
+    """The others have used up the budget when it asks to join."""
+    recovery = {**QUICK, "on_failure": "rejoin", "restart_delay": "3500ms"}
+
+    run = run_faults(tmp_path, "local", [KILL], {"ring": RING}, recovery=recovery, attempts=1)
+
+    assert_budget_used(run)
+    (epochs,) = coordinator_events(run, "membership_epoch").values()
+    assert [epoch["value"]["workers"] for epoch in epochs] == [["worker-0"]]
+
+
 def test_a_worker_that_has_joined_again_is_killed_again(tmp_path: Path, engine: str) -> None:
     """Each declared kill ends a process, not only the first one of a node."""
     recovery = {**QUICK, "on_failure": "rejoin"}

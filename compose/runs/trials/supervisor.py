@@ -46,6 +46,7 @@ class TrialSupervisor:
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
     _has_opened_gate: bool = False  # whether training may have begun
+    _lost: set[str] = field(default_factory=set)  # nodes that are lost and have not joined again
     _is_over: bool = False
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class TrialSupervisor:
         return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
 
     def _have_all_nodes_exited(self) -> bool:
-        return len(self.nodes.exit_codes()) == len(self.plan.nodes)
+        return self.nodes.exit_codes().keys() | self._lost >= {node.name for node in self.plan.nodes}
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, timeout_reason: str) -> None:
         """Wait until `is_done` returns True.
@@ -190,6 +191,8 @@ class TrialSupervisor:
         """
         if log_event["key"] == "membership":
             self._record_membership(log_event["value"]["node"], has_left=log_event["value"]["event"] == "left")
+        elif log_event["key"] == "node_lost":
+            self._lost.add(log_event["value"]["node"])
         self._is_over |= log_event["key"] == "run_stop"
         self._faults.handle_log_event(log_event)
         self._partitions.handle_log_event(log_event)
@@ -202,6 +205,7 @@ class TrialSupervisor:
         else:
             self._joined.add(node_name)
             self._left.discard(node_name)
+            self._lost.discard(node_name)
 
     def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.
@@ -210,7 +214,8 @@ class TrialSupervisor:
         The policy for lost nodes holds from the start of training to the end of the trial. Before, every node is
         needed: its peers are connected with it, and its link is probed.
         """
-        unexpected = {name: code for name, code in exit_codes.items() if name not in self._faults.lost_nodes}
+        expected = self._faults.lost_nodes | (self._lost if self._is_over else set())
+        unexpected = {name: code for name, code in exit_codes.items() if name not in expected}
         for node_name, exit_code in sorted(unexpected.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
             if self._has_opened_gate and self._faults.handle_unexpected_end(node_name, exit_code):
                 continue
