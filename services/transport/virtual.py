@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EMPTY_NETWORK = Network()
 EVENT_REASON = "an event of the scenario has ended the connection"
-REFUSAL_REASON = "the receiver has closed the connection"
+CLOSED_BY_RECEIVER_REASON = "the receiver has closed the connection"
 
 
 class MessageFaults(ABC):
@@ -192,7 +192,7 @@ class VirtualFabric:
         if target in self.rejections:
             self.rejections[target].record(WRONG_TAG_REASON, source)
         if self.reopens_streams:
-            self._connections.drop(source, target, REFUSAL_REASON, self.connection_logs.get(source))
+            self._connections.drop(source, target, CLOSED_BY_RECEIVER_REASON, self.connection_logs.get(source))
             return
         self._broken_streams.add((source, target))
         self.mailboxes[target].mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
