@@ -137,6 +137,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simulated_trials: 
         seed: int = 1,
         parts: dict[str, ScenarioComponent] | None = None,
         data_protection: str = "signed",
+        transport: str = "grpc",
         **workload: Any,
     ) -> SimulatedTrial:
         document = {
@@ -157,6 +158,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simulated_trials: 
             "recovery": recovery or {},
             "seed": seed,
             "security": {"data": data_protection},
+            "transport": transport,
         }
         trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step, parts=parts))
         trials.append(trial)

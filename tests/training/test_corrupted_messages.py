@@ -70,6 +70,26 @@ def test_a_corrupted_message_with_a_tag_is_refused_once_and_ends_its_stream(
     assert "broke off" in str(error)
 
 
+@pytest.mark.parametrize(("strategy", "sender"), [(RING, "worker-1"), (SERVER, "worker-1"), (SERVER, "server-0")])
+def test_a_corrupted_message_with_a_tag_is_sent_again_where_streams_are_opened_again(
+    simulate: Simulate, strategy: dict[str, Any], sender: str
+) -> None:
+    """With `transport: tcp`, the refused message arrives over another connection: the training stays the same."""
+    keys = {"cluster": FREE, "data_protection": "authenticated", "transport": "tcp"}
+    undisturbed = simulate(strategy, 2, **keys)
+
+    trial = simulate(strategy, 2, **keys, events=[corrupt(sender)])
+
+    (corrupted,) = logged_values(trial, sender, "message_corrupted")
+    refused = {name: logged_values(trial, name, "refused_connection") for name in list(trial.lines)}
+    assert {name: values for name, values in refused.items() if values} == {
+        corrupted["receiver"]: [{"reason": WRONG_TAG, "claimed_sender": sender, "is_last": False}]
+    }
+    assert [drop["peer"] for drop in logged_values(trial, sender, "connection_dropped")] == [corrupted["receiver"]]
+    assert [again["resent_messages"] for again in logged_values(trial, sender, "connection_reopened")] == [1]
+    assert trial.value("coordinator", "params_sha256") == undisturbed.value("coordinator", "params_sha256")
+
+
 def test_tags_without_a_corruption_change_nothing(simulate: Simulate) -> None:
     """The trial with tags is the trial without them."""
     digests = {
