@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -142,7 +142,7 @@ class _LowRankExchange:
             for array, factor in zip(factored, start_factors, strict=True)
         )
         ranges = [each.view(corrected) for each in uncompressed]
-        summed = await self._sum_arrays([*ranges, *lefts], self.member)
+        summed = await self._sum_arrays(chain(ranges, lefts), self.member)  # which computes the factors
         with without_divergence_warnings():
             left_factors = [self.device.to_device(orthonormalise(left)) for left in summed[len(ranges) :]]
         rights = (array.matrix(corrected).T @ factor for array, factor in zip(factored, left_factors, strict=True))
