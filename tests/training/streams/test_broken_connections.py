@@ -56,10 +56,11 @@ def plan_of(strategy: dict[str, Any]) -> TrainingPlan:
 
 
 def free_addresses(names: list[str]) -> dict[str, Address]:
+    """Return an address for each node on a loopback host of its own, where no connection of another test begins."""
     sockets = {name: socket.socket() for name in names}
-    for each in sockets.values():
-        each.bind(("127.0.0.1", 0))
-    found = {name: Address(host="127.0.0.1", port=each.getsockname()[1]) for name, each in sockets.items()}
+    for number, each in enumerate(sockets.values(), start=2):
+        each.bind((f"127.0.1.{number}", 0))
+    found = {name: Address(host=each.getsockname()[0], port=each.getsockname()[1]) for name, each in sockets.items()}
     for each in sockets.values():
         each.close()
     return found
