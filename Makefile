@@ -65,7 +65,8 @@ test-gpu: $(ready) ## run the tests on a CUDA device
 	$(bin)/pytest -m gpu
 
 test-torch: $(torch_ready) ## compare layers, models and training with PyTorch
-	$(torch_bin)/pytest -m torch
+	$(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal
+	$(torch_bin)/pytest -m "torch and serial"
 
 check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/ruff check

@@ -30,6 +30,7 @@ settings.register_profile("any host", deadline=None)  # on a busy host tests are
 settings.load_profile("any host")
 
 SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start nodes
+VIRTUAL_TIME_FOLDERS = {"fault_search"}  # of them: theirs simulate only
 
 InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -79,9 +80,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
             item.add_marker(pytest.mark.slow)
-        if SERIAL_FOLDERS.intersection(item.nodeid.split("/")) or any(
-            map(item.get_closest_marker, ("docker", "wall_clock"))
-        ):
+        folders = set(item.nodeid.split("/"))
+        starts_nodes = folders & SERIAL_FOLDERS and not folders & VIRTUAL_TIME_FOLDERS
+        if starts_nodes or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
             item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock"):
             item.add_marker(_repeat_after("AssertionError", "TimeoutExpired", LinkProbeFailed.__name__))
