@@ -45,7 +45,16 @@ def longest_blocked_s(run: FinishedRun, node: str) -> float:
     return max(float(row["exchange_s"] + row["wait_s"]) for row in rows)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+def in_container(*values: str) -> Any:
+    """Return a case that runs its nodes in containers."""
+    return pytest.param("docker", *values, marks=pytest.mark.docker)
+
+
+@pytest.mark.parametrize(
+    ("engine", "strategy"),
+    [("local", "ring"), ("local", "adpsgd"), *map(in_container, ("bsp", "ssp", "asp", "dpsgd", "local"))],
+    indirect=["engine"],
+)
 def test_a_partition_of_five_seconds_is_survived(tmp_path: Path, engine: str, strategy: str) -> None:
     """Messages arrive after the partition; TCP sends them again in containers. No sample is lost or used twice."""
     run = run_faults(tmp_path, engine, [PARTITION], {strategy: STRATEGIES[strategy]}, attempts=1, timeouts=START)
@@ -60,8 +69,11 @@ def test_a_partition_of_five_seconds_is_survived(tmp_path: Path, engine: str, st
     assert 4.5 < longest_blocked_s(run, "worker-1") < 12  # TCP may wait as long again
 
 
-@pytest.mark.parametrize("policy", ["abort", "continue"])
-@pytest.mark.parametrize("strategy", ["bsp", "ring", "asp"])
+@pytest.mark.parametrize(
+    ("engine", "strategy", "policy"),
+    [("local", "ring", "abort"), in_container("bsp", "abort"), in_container("asp", "continue")],
+    indirect=["engine"],
+)
 def test_a_partition_longer_than_the_step_timeout_ends_the_trial_and_is_named(
     tmp_path: Path, engine: str, strategy: str, policy: str
 ) -> None:
