@@ -17,7 +17,6 @@ from pathlib import Path
 from threading import Thread
 
 EXIT_RUNNER_ENDED = 5
-_STANDARD_ERROR = 2  # file descriptor
 
 
 @contextmanager
@@ -84,10 +83,11 @@ def _exit_with_message(process_name: str) -> None:
     The message is left out if standard error is closed or if its reader is slow.
     """
     message = f"the runner has ended, so {process_name} ends\n"
-    with suppress(OSError):
-        _, writable, _ = select.select([], [_STANDARD_ERROR], [], 0)
+    with suppress(OSError, ValueError, AttributeError):  # standard error may be closed
+        standard_error = sys.stderr.fileno()  # descriptor 2 may be a pipe that a thread of this process reads
+        _, writable, _ = select.select([], [standard_error], [], 0)
         if writable:
-            os.write(_STANDARD_ERROR, message.encode())
+            os.write(standard_error, message.encode())
     os._exit(EXIT_RUNNER_ENDED)
 
 
