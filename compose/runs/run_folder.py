@@ -89,8 +89,8 @@ def read_run_name(run_folder: Path) -> str:
         return str(manifest["run"])
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"{run_folder}: no run folder with a readable manifest.json; name one such as runs/latest, or no folder, "
-            "to remove what is left of all runs"
+            f"{run_folder}: no run folder with a readable manifest.json; write the folder of a run, such as "
+            "runs/latest; without a folder, ensayo clean also ends all runs in progress"
         ) from error
 
 

@@ -270,7 +270,7 @@ def _find_conflicts_of_kind(k: int, event: AnyDeclaredEvent, node_names: Collect
         yield KeyConflict((k, "of"), "lists one node; a connection has two, so list at least two nodes")
     if isinstance(event, ConnectionDrop) and event.at.is_per_node:
         yield KeyConflict(
-            (k, "at", "law"), "a connection has two nodes, which have no laws of their own; write per: event"
+            (k, "at", "law"), "per: node draws times for each node, but a connection has two nodes; write per: event"
         )
 
 

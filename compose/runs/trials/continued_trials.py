@@ -18,7 +18,7 @@ from services.plan.training.continued_training import (
 from services.schema.errors import UserError
 from services.schema.message_paths import path_for_messages
 
-EVENTS_BEGIN_ANEW = "the scenario has events, whose times and steps count from the start of a training"
+UNUSED_BECAUSE_OF_EVENTS = "checkpoints, because the times and steps of events count from the start of a training"
 
 
 def continue_training(plan: Plan, trial_folder: Path) -> Plan:
@@ -106,13 +106,15 @@ def _continue_attempt(
     earlier_plan = _read_training_plan(attempt_folder)
     found = list(find_checkpoints(attempt_folder, earlier_plan)) if earlier_plan else []
     if found and plan.events:
-        unused.append(EVENTS_BEGIN_ANEW)
+        unused.append(UNUSED_BECAUSE_OF_EVENTS)
         return None
     workers = tuple(worker.name for worker in plan.node_plans_of_role("worker"))
     for earlier in _usable_checkpoints(found, unused):
         if earlier.workers != workers:  # lost under the policy `continue`
             names = ", ".join(earlier.workers)
-            unused.append(f"checkpoint {earlier.checkpoint.folder}: training had lost all workers but {names}")
+            unused.append(
+                f"checkpoint {earlier.checkpoint.folder}: it has only the workers {names}, because the others were lost"
+            )
             continue
         record = ContinuedTraining(
             folder=f"{ATTEMPTS_FOLDER}/{attempt_folder.name}",
@@ -121,7 +123,7 @@ def _continue_attempt(
             workers=len(earlier.workers),
             is_target_reached=_has_reached_target(earlier, attempt_folder),
         )
-        if continued := _begin_with(earlier, plan, record, trial_folder, unused):
+        if continued := _make_continued_plan(earlier, plan, record, trial_folder, unused):
             return continued
     return None
 
@@ -137,7 +139,7 @@ def _usable_checkpoints(
             yield each
 
 
-def _begin_with(
+def _make_continued_plan(
     earlier: EarlierTraining, plan: TrainingPlan, record: ContinuedTraining, trial_folder: Path, unused: list[str]
 ) -> TrainingPlan | None:
     """Write the checkpoint with which a trial begins, and return its plan; None if a file of the earlier is damaged."""
@@ -175,7 +177,7 @@ def _continue_earlier_trial(
             folder=str(earlier_folder), is_attempt=False, step=earlier.step, workers=len(earlier.workers)
         )
         try:
-            continued = _begin_with(earlier, plan, record, trial_folder, unused)
+            continued = _make_continued_plan(earlier, plan, record, trial_folder, unused)
         except UnsupportedWorkerChange as error:
             raise UserError(f"recovery.checkpoint.initial: {error}") from error
         if continued:

@@ -87,7 +87,9 @@ def _find_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
             message = f"the duration of a command is not known before it ends; use time or step instead of {key}"
             yield KeyConflict(("events", number, "at", key), message)
         if event.applied_by == "transport":
-            message = f"a {event.kind} needs workload.kind: training; the connections of a command are not Ensayo's"
+            message = (
+                f"the event {event.kind} needs workload.kind: training; Ensayo does not send the messages of a command"
+            )
             yield KeyConflict(("events", number, "kind"), message)
         if unpaced and isinstance(event, WorkerSlowdown | WorkerPause):
             message = (

@@ -127,7 +127,7 @@ def _find_corruption_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     for k, event in enumerate(scenario.events):
         if isinstance(event, MessageCorruption) and scenario.security.data == "tls":
             message = (
-                "bits of messages flip before TLS encrypts them, so TLS would not detect what it detects on a network; "
+                "the event flips bits before TLS encrypts the message, so TLS can't detect the corruption; "
                 "write security: {data: authenticated}, which refuses such messages, or remove the event"
             )
             yield KeyConflict(("events", k, "kind"), message)

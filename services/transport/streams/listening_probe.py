@@ -1,4 +1,4 @@
-"""Whether a node whose connection has ended still runs: a node that has ended refuses connections."""
+"""Probe of a node's data port: a node that has ended refuses connections."""
 
 import asyncio
 import errno
@@ -19,7 +19,7 @@ class RefusedConnectionTimer:
     def __init__(self) -> None:
         self._refused_since_s: float | None = None
 
-    def has_ended_after(self, error: OSError | None) -> bool:
+    def is_node_ended(self, error: OSError | None) -> bool:
         """Return whether the node has ended, after a connection that has failed with `error`; None: it succeeded."""
         if error is None or error.errno not in _ERRORS_OF_ENDED_NODES:
             self._refused_since_s = None
@@ -34,7 +34,7 @@ async def wait_until_node_has_ended(address: Address) -> None:
     """Return when no process listens at the data address of a node any more."""
     refused_connections = RefusedConnectionTimer()
     while True:
-        if refused_connections.has_ended_after(await _try_connection(address)):
+        if refused_connections.is_node_ended(await _try_connection(address)):
             return
         await asyncio.sleep(PROBE_INTERVAL_S)
 

@@ -60,7 +60,9 @@ class ReceivedStream:
             ProtocolError: a message is missing, or has arrived before.
         """
         if number != self.received_count + 1:
-            raise ProtocolError(f"message {number} of a stream has arrived after message {self.received_count}")
+            raise ProtocolError(
+                f"message {number} of a stream has arrived instead of message {self.received_count + 1}"
+            )
 
 
 class ReceivedStreams:

@@ -51,7 +51,8 @@ class UnacknowledgedMessages:
         """
         if not self.acknowledged_count <= count <= self.sent_count:
             raise ProtocolError(
-                f"message {count} is acknowledged; allowed are {self.acknowledged_count} to {self.sent_count}"
+                f"the receiver has acknowledged message {count}; allowed are {self.acknowledged_count} to "
+                f"{self.sent_count}"
             )
         for _ in range(count - self.acknowledged_count):
             self._size_bytes -= count_frame_bytes(self._frames.popleft())

@@ -324,8 +324,8 @@ class OutgoingStream:
         self._acknowledged_before = acknowledged_count
         if self._connections_without_progress > MAX_CONNECTIONS_WITHOUT_PROGRESS:
             raise PeerUnreachable(
-                f"the stream to {self._target} broke off: {MAX_CONNECTIONS_WITHOUT_PROGRESS} connections one after the "
-                "other ended before a message had arrived"
+                f"the stream to {self._target} broke off: {MAX_CONNECTIONS_WITHOUT_PROGRESS} connections in a row "
+                "ended before another message had arrived"
             )
 
     def _acknowledge(self, sender: StreamSender, count: int) -> None:

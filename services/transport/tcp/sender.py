@@ -255,7 +255,7 @@ async def open_connection(
     Raises:
         AuthenticationError: the node rejects the proof, or one of the two nodes rejects the other's certificate or
             key.
-        PeerUnreachable: the stream has had a connection before, and the node has stopped to listen.
+        PeerUnreachable: the stream has had a connection before, and the node no longer listens.
         OSError: the connection has ended.
     """
     connected = await _connect_socket(address, peer, is_peer_known=opening.is_reopened)
@@ -318,7 +318,7 @@ async def _connect_socket(address: Address, peer: str, *, is_peer_known: bool) -
             await loop.sock_connect(stream, (address.host, address.port))
         except OSError as error:  # no node listens yet
             stream.close()
-            if is_peer_known and refused_connections.has_ended_after(error):
+            if is_peer_known and refused_connections.is_node_ended(error):
                 raise PeerUnreachable(f"the stream to {peer} broke off: {error.strerror or error}") from error
             await asyncio.sleep(CONNECT_RETRY_S)
         except BaseException:

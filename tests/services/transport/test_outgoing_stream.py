@@ -115,9 +115,7 @@ def test_a_stream_ends_when_its_connections_make_no_progress(in_virtual_time: In
         for _ in range(MAX_CONNECTIONS_WITHOUT_PROGRESS + 1):
             stream.drop_connection()
             await asyncio.sleep(0.1)
-        with pytest.raises(
-            PeerUnreachable, match="the stream to b broke off: 10 connections one after the other ended"
-        ):
+        with pytest.raises(PeerUnreachable, match="the stream to b broke off: 10 connections in a row ended"):
             await send(stream, b"next")
         return len(neighbour.openings)
 
