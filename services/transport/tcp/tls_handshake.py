@@ -52,9 +52,12 @@ class IncomingTlsHandshake(asyncio.Protocol):
             encrypted = await asyncio.get_running_loop().start_tls(
                 connection, self, self._tls_context, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
+        except ConnectionResetError:  # closed by the other process, such as a node that looks whether this one runs
+            connection.abort()
+            return
         except OSError as error:
             reason = error.reason if isinstance(error, ssl.SSLError) else ""
-            self._record_failure(f"the TLS handshake failed: {reason or error or 'the connection was closed'}")
+            self._record_failure(f"the TLS handshake failed: {reason or error}")
             connection.abort()
             return
         assert encrypted is not None  # noqa: S101 - its type is optional only for transports that are closing
