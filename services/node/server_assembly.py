@@ -125,7 +125,7 @@ def regroup_server(
         state: state of the server from which it continues.
         first_step: next step of all workers.
     """
-    lost = [name for name in server.worker_names if name not in membership.continuing_workers]
+    lost = {*server.worker_names, *membership.joined} - set(membership.continuing_workers)
     transport = begin_membership_epoch(server.transport, membership.epoch, lost)
     group_plan, strategy = regroup_plan(plan, membership.workers), plan.strategy.training_phases().first
     update_rule = make_first_update_rule(group_plan, node, strategy)
