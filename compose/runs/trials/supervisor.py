@@ -67,10 +67,11 @@ class TrialSupervisor:
             with _collect_error(errors):
                 self._run_trial_stages()
         finally:
-            with _collect_error(errors):
-                exit_codes = self.nodes.exit_codes()
-            with self._timed_stage("down"), defer_stop_signals(), _collect_error(errors):
-                kept = self.nodes.stop()
+            with defer_stop_signals():
+                with _collect_error(errors):
+                    exit_codes = self.nodes.exit_codes()
+                with self._timed_stage("down"), _collect_error(errors):
+                    kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
             engine=self.plan.engine,
