@@ -22,7 +22,7 @@ from services.runtime.transport import DataProtection, Message, MessageKind, Mes
 from services.schema.errors import AuthenticationError
 from services.transport.codec import _encode_payload_size, encode_message_prefix
 from services.transport.streams.received_streams import STREAM_ID_BYTES, StreamOpening
-from services.transport.tcp import receiver, tls_handshake
+from services.transport.tcp import receiver, sender, tls_handshake
 from services.transport.tcp.data_plane import TcpTransport
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT, open_connection
 from services.transport.tcp.tls import _load_own_certificate
@@ -303,11 +303,35 @@ def test_a_proof_can_be_used_again_after_its_node_has_restarted_only_within_its_
         restarted.verify_identity_proof(proof)
 
 
-def test_a_socket_that_is_closed_at_once_is_no_rejection(attack_b: RunAttack, addresses: dict[str, Address]) -> None:
-    """A port scan sends nothing that could be refused."""
+@pytest.mark.parametrize("protection", ["signed", "tls"])
+def test_a_socket_that_is_closed_at_once_is_no_rejection(
+    attack_b: RunAttack, addresses: dict[str, Address], protection: DataProtection
+) -> None:
+    """A port scan sends nothing that could be refused, and neither does a node that looks whether this one runs."""
 
     async def attack() -> None:
         with socket.create_connection((addresses["b"].host, addresses["b"].port)):
             await asyncio.sleep(0.02)
 
-    assert attack_b(attack) == []
+    assert attack_b(attack, protection=protection) == []
+
+
+@pytest.mark.parametrize("length", [sender.MAX_REPLY_BYTES + 1, 0xFFFFFFFF])
+def test_a_receiver_can_not_make_a_sender_read_a_long_reply(addresses: dict[str, Address], length: int) -> None:
+    """Another process may listen at the address of a node that has ended."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(LENGTH_FORMAT.pack(length) + bytes(1000))
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, addresses["b"].host, addresses["b"].port)
+        try:
+            await open_connection(
+                addresses["b"], "b", None, b"proof", StreamOpening(bytes(STREAM_ID_BYTES), is_reopened=False)
+            )
+        finally:
+            server.close()
+
+    with pytest.raises(AuthenticationError, match=rf"a reply of b has {length} bytes; at most {64 << 10} are allowed"):
+        asyncio.run(main())

@@ -11,7 +11,7 @@ from services.schema.errors import PeerUnreachable, ProtocolError
 from services.transport.mailbox import Mailbox
 
 STREAM_ID_BYTES = 16
-COMPLETION_TIMEOUT_S = 1.0  # wall seconds for which a complete stream whose connection has ended may be opened again
+COMPLETION_TIMEOUT_S = 5.0  # wall seconds for which a complete stream whose connection has ended may be opened again
 _OPENING_FORMAT = struct.Struct(f"<{STREAM_ID_BYTES}s?")
 OPENING_BYTES = _OPENING_FORMAT.size
 
@@ -140,14 +140,15 @@ class ReceivedStreams:
     def abort(self) -> None:
         """Close all connections at once, and wait for no other ones."""
         for source in tuple(self._streams):
-            stream = self._forget(source)
-            if stream is not None and stream.connection is not None:
-                stream.connection.abort()
+            self._forget(source)
 
-    def _forget(self, source: str) -> ReceivedStream | None:
+    def _forget(self, source: str) -> None:
+        """Close the stream from a node, and its connection, which may still have messages of an earlier process."""
         if (stream := self._streams.pop(source, None)) is not None:
+            connection, stream.connection = stream.connection, None
             self._close(stream)
-        return stream
+            if connection is not None:
+                connection.abort()
 
     async def _wait_for_connection(self, stream: ReceivedStream) -> None:
         """Wait until the stream has a connection again, which cancels this task, or until it has failed."""

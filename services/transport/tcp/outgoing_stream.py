@@ -10,7 +10,7 @@ from typing import NamedTuple
 from services.runtime.clock import Clock
 from services.runtime.transport import Buffer
 from services.schema.errors import DeadlineExceeded, NetworkError, PeerUnreachable, ProtocolError
-from services.transport.send_order import SmallMessagesFirstLock
+from services.transport.send_order import SMALL_MESSAGE_BYTES, SmallMessagesFirstLock
 from services.transport.streams.connection_log import ConnectionLog
 from services.transport.streams.received_streams import STREAM_ID_BYTES, StreamOpening
 from services.transport.streams.unacknowledged import (
@@ -32,6 +32,9 @@ from services.transport.tcp.sender import (
 
 # Connections one after the other that end before the receiver has another message: more would not help, either.
 MAX_CONNECTIONS_WITHOUT_PROGRESS = 10
+
+# Wall seconds for one try to open a connection again. The kernel would wait longer and longer between its own tries.
+OPENING_TIMEOUT_S = 5.0
 
 OpenConnection = Callable[[StreamOpening], Awaitable[OpenedConnection]]
 
@@ -195,7 +198,7 @@ class OutgoingStream:
         """
         try:
             async with asyncio.timeout(self._time_limit().wall_s):
-                await self.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
+                await self.write_lock.acquire(SMALL_MESSAGE_BYTES + 1)  # behind all messages that wait or are written
                 if self._is_error_raised:
                     return
                 await self.wait_until_open()
@@ -254,8 +257,8 @@ class OutgoingStream:
     async def _open_first_connection(self) -> None:
         try:
             await self._open_and_resend(is_reopened=False)
-        except NetworkError as error:
-            self._end_with_error(error)
+        except Exception as error:  # noqa: BLE001 - tasks that send wait for the end of the stream
+            self._end_with_error(self._opening_error(error))
 
     async def _reopen(self, dropped_at_s: float) -> None:
         """Open another connection, and send the messages again that have not arrived."""
@@ -265,11 +268,17 @@ class OutgoingStream:
         except TimeoutError:
             limit = f"{self._time_limit().virtual_s:g} s"
             self._end_with_error(PeerUnreachable(f"the stream to {self._target} had no connection for {limit}"))
-        except NetworkError as error:
-            self._end_with_error(error)
+        except Exception as error:  # noqa: BLE001 - tasks that send wait for the end of the stream
+            self._end_with_error(self._opening_error(error))
         else:
             if self._log is not None:
                 self._log.record_reopening(self._target, self._clock.now() - dropped_at_s, resent_messages)
+
+    def _opening_error(self, error: Exception) -> NetworkError:
+        """Return the error with which the stream ends when no connection could be opened."""
+        if isinstance(error, NetworkError):
+            return error
+        return PeerUnreachable(f"the stream to {self._target} broke off: {type(error).__name__}: {error}")
 
     async def _open_and_resend(self, *, is_reopened: bool) -> int:
         """Try until a connection has sent all messages that have not arrived, and return their number."""
@@ -286,7 +295,8 @@ class OutgoingStream:
             NetworkError: another try would not help.
         """
         try:
-            sender, received_count = await self._open_connection(StreamOpening(self._stream_id, is_reopened))
+            async with asyncio.timeout(OPENING_TIMEOUT_S if is_reopened else None):
+                sender, received_count = await self._open_connection(StreamOpening(self._stream_id, is_reopened))
         except OSError:
             return None
         self._opening_sender = sender

@@ -19,7 +19,7 @@ from services.transport.streams.unacknowledged import Frame
 LENGTH_FORMAT = struct.Struct("<I")  # length of a proof, and of the reply to it; an empty reply accepts the proof
 COUNT_FORMAT = struct.Struct("<Q")  # number of the last message that the receiver has: in its reply, then repeatedly
 COMPLETION = b"\x01"  # last byte of a stream: the sender knows that all messages were received, and opens no connection
-MAX_KEY_REPLY_BYTES = 64 << 10  # accepted from a receiver that is not known yet
+MAX_REPLY_BYTES = 64 << 10  # accepted from a receiver that is not known yet
 CONNECT_RETRY_S = 0.05  # nodes start within a second of each other
 MAX_READ_BYTES = 4096  # of acknowledgements
 # Limit of the unsent data in the kernel: one piece, so that a small message does not wait behind all that a socket can
@@ -148,9 +148,9 @@ class PlainStreamSender(StreamSender):
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._socket)
+            asyncio.get_running_loop().remove_writer(self._socket)
         if self._writable is not None and not self._writable.done():
             self._writable.set_exception(ConnectionResetError("the stream has ended"))
-            asyncio.get_running_loop().remove_writer(self._socket)
         self._socket.close()
 
     async def _wait_until_writable(self) -> None:
@@ -259,16 +259,18 @@ async def open_connection(
         OSError: the connection has ended.
     """
     connected = await _connect_socket(address, peer, is_peer_known=opening.is_reopened)
+    closing: Callable[[], None] = connected.close
     try:
         sender = await _make_stream_sender(connected, peer, tls_context)
+        closing = sender.close
         await sender.write_to_socket(LENGTH_FORMAT.pack(len(identity_proof)), identity_proof, opening.encode())
         await _read_acceptance(sender, peer)
         if key_agreement is not None:
-            sender.authenticator = key_agreement.complete(await _read_key_reply(sender, peer))
+            sender.authenticator = key_agreement.complete(await _read_reply_with_length(sender, peer))
         (received_count,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         return OpenedConnection(sender, received_count)
     except BaseException:
-        connected.close()
+        closing()
         raise
 
 
@@ -279,23 +281,20 @@ async def _read_acceptance(sender: StreamSender, peer: str) -> None:
         AuthenticationError: the node rejects the connection.
         OSError: the connection has ended.
     """
-    (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
-    if rejection := await sender.read_reply(length):
+    if rejection := await _read_reply_with_length(sender, peer):
         raise AuthenticationError(f"{peer} rejected this node: {rejection.decode(errors='replace')}")
 
 
-async def _read_key_reply(sender: StreamSender, peer: str) -> bytes:
-    """Return the reply of a node to the agreement on the key of a stream.
+async def _read_reply_with_length(sender: StreamSender, peer: str) -> bytes:
+    """Return the next reply of a node to the opening of a connection: the text of a rejection, or a key reply.
 
     Raises:
         AuthenticationError: the node announces a reply that is too long.
-        OSError: the stream broke off.
+        OSError: the connection has ended.
     """
     (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
-    if length > MAX_KEY_REPLY_BYTES:
-        raise AuthenticationError(
-            f"the key reply of {peer} has {length} bytes; at most {MAX_KEY_REPLY_BYTES} are allowed"
-        )
+    if length > MAX_REPLY_BYTES:
+        raise AuthenticationError(f"a reply of {peer} has {length} bytes; at most {MAX_REPLY_BYTES} are allowed")
     return await sender.read_reply(length)
 
 
