@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from services.cluster.network import Network
 from services.runtime.transport import Message
+from services.schema.errors import NetworkError
 from services.transport.streams.connection_log import ConnectionLog
 
 RECONNECTION_S = 0.05  # virtual seconds until a sender opens a new connection, in addition to two round trips
@@ -16,9 +17,10 @@ DeliverMessage = Callable[[str, str, Message], Awaitable[None]]  # from a node t
 
 @dataclass
 class _LostConnection:
-    """Connection that was dropped and is not replaced yet."""
+    """Connection that was dropped, and is not replaced yet or never."""
 
     messages: list[Message]  # that are sent again, in their order
+    error: NetworkError | None = None  # with which the stream has ended, because a message could not be sent again
     reopened: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -50,7 +52,8 @@ class VirtualConnections:
 
     def start_delivery(self, source: str, target: str, message: Message, deliver: DeliverMessage) -> None:
         """Start to deliver a message that has entered the sender's link; without a connection, it is sent again."""
-        if (lost := self._lost.get((source, target))) is not None and not lost.reopened.is_set():
+        lost = self._lost.get((source, target))
+        if lost is not None and (lost.error is not None or not lost.reopened.is_set()):
             lost.messages.append(message)
             return
         task = asyncio.ensure_future(deliver(source, target, message))
@@ -58,9 +61,15 @@ class VirtualConnections:
         task.add_done_callback(lambda done: self._deliveries.pop(done, None))
 
     async def wait_until_connected(self, source: str, target: str) -> None:
-        """Wait until a dropped connection is replaced; return without a switch of tasks if none was dropped."""
+        """Wait until a dropped connection is replaced; return without a switch of tasks if none was dropped.
+
+        Raises:
+            NetworkError: a message could not be sent again in time, which has ended the stream.
+        """
         while (lost := self._lost.get((source, target))) is not None:
             await lost.reopened.wait()
+            if lost.error is not None:
+                raise lost.error
 
     def drop(self, source: str, target: str, reason: str, log: ConnectionLog | None) -> None:
         """Drop the connection over which a node sends to another one, and log the reason."""
@@ -93,7 +102,12 @@ class VirtualConnections:
         resent_messages = 0
         while resent_messages < len(lost.messages):
             # One message at a time. Messages that were on the sender's link at the drop join the list meanwhile.
-            await self._resend(source, target, lost.messages[resent_messages])
+            try:
+                await self._resend(source, target, lost.messages[resent_messages])
+            except NetworkError as error:
+                lost.error = error
+                lost.reopened.set()
+                return
             resent_messages += 1
         lost.reopened.set()
         if self._lost.get(pair) is lost:

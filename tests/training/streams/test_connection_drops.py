@@ -1,15 +1,21 @@
 """Declared drops of connections in virtual time: what is on its way is sent again, and the training stays the same."""
 
+import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from services.cluster.addresses import DummyAddresses
+from services.cluster.network import Network
 from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, TrainingPlan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
+from services.runtime.transport import Message, MessageKind, MessageTag
 from services.scenario.scenario import Scenario
+from services.schema.errors import DeadlineExceeded
+from services.transport.virtual_connections import VirtualConnections
 
 Events = dict[str, list[dict[str, Any]]]  # by key, of all nodes; the value of each has the name of its node
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -105,3 +111,22 @@ def test_a_drop_is_repeated_by_a_law() -> None:
     applied = [event["value"]["number"] for event in events["event_applied"]]
     assert len(set(applied)) >= 3
     assert COORDINATOR not in {event["node"] for event in events["event_applied"]}
+
+
+def test_a_message_that_can_not_be_sent_again_in_time_ends_the_stream(
+    in_virtual_time: Callable[[Coroutine[Any, Any, Any]], Any],
+) -> None:
+    """Otherwise senders would wait for ever for the connection that replaces the dropped one."""
+
+    async def resend(_source: str, _target: str, _message: Message) -> None:
+        raise DeadlineExceeded("worker-1 did not accept a message within 60 s")
+
+    async def main() -> None:
+        message = Message(MessageTag(0, MessageKind.PUSH))
+        connections = VirtualConnections(Network(), lambda _source, _target: [message], resend)
+        connections.drop("worker-0", "worker-1", "cut", None)
+        async with asyncio.timeout(10):
+            await connections.wait_until_connected("worker-0", "worker-1")
+
+    with pytest.raises(DeadlineExceeded, match="worker-1 did not accept"):
+        in_virtual_time(main())
