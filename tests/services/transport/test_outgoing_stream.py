@@ -35,7 +35,7 @@ class RecordingSender(StreamSender):
         return ()
 
     async def read_reply(self, size_bytes: int) -> bytes:
-        raise NotImplementedError
+        raise AssertionError("an open connection has no more replies to its opening")
 
     def read_acknowledgements(self, on_count: Callable[[int], None], on_end: Callable[[str], None]) -> None:
         self.acknowledge, self.end = on_count, on_end
