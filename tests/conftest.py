@@ -29,8 +29,7 @@ from services.schema.errors import HostError
 settings.register_profile("any host", deadline=None)  # on a busy host tests are slow, not wrong
 settings.load_profile("any host")
 
-SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start nodes
-VIRTUAL_TIME_FOLDERS = {"fault_search"}  # of them: theirs simulate only
+SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start nodes, unless marked `without_nodes`
 
 InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -81,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
             item.add_marker(pytest.mark.slow)
         folders = set(item.nodeid.split("/"))
-        starts_nodes = folders & SERIAL_FOLDERS and not folders & VIRTUAL_TIME_FOLDERS
+        starts_nodes = folders & SERIAL_FOLDERS and not item.get_closest_marker("without_nodes")
         if starts_nodes or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
             item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock"):

@@ -18,6 +18,8 @@ from services.cluster.network import ExpectedRoundTripTime
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.without_nodes
+
 LINKS_100_MBIT = {"uplink": "100mbit", "downlink": "100mbit"}
 
 

@@ -19,6 +19,8 @@ from compose.shaping.node_link import NodeLinkScripts
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.without_nodes
+
 
 class FakeTrialLinks:
     """Links whose helpers apply every change at once, and record the scheduled changes."""

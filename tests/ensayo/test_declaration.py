@@ -19,6 +19,8 @@ from services.cluster.cluster import Cluster, ServerSpec, WorkerSpec
 from services.cluster.network import NodePairLink
 from services.schema.errors import UserError
 
+pytestmark = pytest.mark.without_nodes
+
 SHORT: dict[str, Any] = {
     "model": "linear",
     "dataset": "linnerud",

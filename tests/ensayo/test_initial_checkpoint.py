@@ -13,6 +13,8 @@ from compose.scenario_files.load import load_scenario
 from compose.scenario_files.problems import ScenarioError
 from ensayo.exit_codes import ExitCode
 
+pytestmark = pytest.mark.without_nodes
+
 SCENARIO: dict[str, Any] = {
     "name": "continued",
     "workload": {

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import pytest
 from command_plans import plan_command
 from rich.console import Console
 
@@ -11,6 +12,8 @@ from ensayo.terminal.progress_display import PlainLineDisplay, ProgressBarDispla
 from ensayo.terminal.terminal_text import trial_title
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
+
+pytestmark = pytest.mark.without_nodes
 
 
 def display_output(kind: type[RunProgressDisplay]) -> str:

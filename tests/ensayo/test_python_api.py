@@ -17,6 +17,8 @@ from analysis.figures.drawing.save import PNG_DPI
 from analysis.results.data_frames import make_curve_frame, make_trial_frame
 from ensayo.rehearsal import FinishedRunResult, rehearse
 
+pytestmark = pytest.mark.without_nodes
+
 SHIPPED_FILE = ensayo.find("smoke")
 SHIPPED_DOCUMENT: dict[str, Any] = yaml.safe_load(SHIPPED_FILE.read_text(encoding="utf-8"))
 SCENARIO_FORMS = {

@@ -12,6 +12,8 @@ from ensayo import rehearsal
 from ensayo.cli import main
 from ensayo.exit_codes import ExitCode
 
+pytestmark = pytest.mark.without_nodes
+
 SMOKE = ["--engine", "simulated", "--set", "workload.epochs=1"]
 DISTURBANCE = "9.0% of the deadlines were missed"
 

@@ -19,6 +19,8 @@ from ensayo.terminal.progress_display import SilentDisplay
 from services.plan import Plan
 from services.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.without_nodes
+
 SETTINGS = {"workload.epochs": 2, "repeats": 2, "seed": 7}
 PHASES = ["before the first trial", "at the start of the second trial", "during training", "after the second trial"]
 

@@ -19,6 +19,8 @@ from ensayo.terminal.progress_display import SilentDisplay
 from services.plan import Plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 
+pytestmark = pytest.mark.without_nodes
+
 SCENARIO: dict[str, Any] = {
     "name": "resumed",
     "workload": {

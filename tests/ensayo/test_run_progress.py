@@ -12,6 +12,8 @@ from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.without_nodes
+
 SCENARIO = Scenario.decode(
     {
         "name": "small",

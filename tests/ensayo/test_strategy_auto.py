@@ -12,6 +12,8 @@ import ensayo
 from compose.scenario_files.yaml_document import write_yaml
 from ensayo.cli import app
 
+pytestmark = pytest.mark.without_nodes
+
 JITTER = {"jitter": {"kind": "normal", "deviation": "5ms"}}
 
 

@@ -12,6 +12,8 @@ from ensayo.strategy_switch_search import bisect_switch_fraction, find_earliest_
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
+pytestmark = pytest.mark.without_nodes
+
 SCENARIO = """\
 # How early?
 name: early

@@ -1,10 +1,14 @@
 """Text about a trial on a terminal."""
 
+import pytest
+
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.terminal.terminal_text import chosen_collective_lines, format_sweep_labels, undeclared_rate_lines
 from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 from services.scenario.scenario import Scenario
+
+pytestmark = pytest.mark.without_nodes
 
 
 def test_swept_keys_are_named_by_their_last_part() -> None:

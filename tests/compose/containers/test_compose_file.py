@@ -24,6 +24,8 @@ from services.cluster.network import Network, SharedLink
 from services.plan import Plan, decode_plan, make_plan
 from services.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.without_nodes
+
 ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
 HOST = DockerHostProperties(
     images={"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"},

@@ -18,6 +18,8 @@ from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import HostError
 
+pytestmark = pytest.mark.without_nodes
+
 ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
 NFQUEUE_MECHANISMS = ChosenMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
 NETEM_MECHANISMS = ChosenMechanisms(rate="tc-htb", delay="netem", loss="netem")

@@ -23,6 +23,8 @@ from services.schema.units import Duration
 from services.strategies import TrainingStrategy
 from services.transport.mailbox import Mailbox
 
+pytestmark = pytest.mark.without_nodes
+
 FIXED_SEEDS = [range(start, start + 20) for start in range(0, 200, 20)]
 
 

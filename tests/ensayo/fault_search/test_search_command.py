@@ -20,6 +20,8 @@ from ensayo.fault_search.search import (
 from ensayo.fault_search.strategy_table import STRATEGY_TABLE
 from services.schema.errors import UserError
 
+pytestmark = pytest.mark.without_nodes
+
 TINY_SCHEDULE = "seed: 1\nstrategy: {kind: none}\nworkers: 1\nsteps: 2\n"
 
 

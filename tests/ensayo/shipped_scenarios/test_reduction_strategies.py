@@ -12,6 +12,8 @@ from compose.engines.simulated import SimulatedEngine
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.without_nodes
+
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:

@@ -25,7 +25,7 @@ from compose.runs.run_folder import ScenarioFile
 from compose.scenario_files.load import find_scenario, load_scenario, read_first_comment
 from ensayo.terminal.progress_display import SilentDisplay
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.without_nodes]
 
 BETA = 0.01  # of quality, as Sync-Switch has it
 AT_ONCE, KNEE, SYNCHRONOUS = 0.0, 0.125, 1.0  # fractions before the switch
