@@ -280,7 +280,7 @@ def search_fault_schedules(
 
     if replay_path is not None:
         violation = find_violation(read_schedule(replay_path))
-        typer.echo(f"violates {violation.invariant}: {violation.explanation}" if violation else "no violated invariant")
+        typer.echo(f"violates {violation.invariant}: {violation.explanation}" if violation else "all invariants hold")
         raise typer.Exit(ExitCode.FAILED if violation else ExitCode.OK)
     strategies = choose_strategies(scenario, strategy_label)
     result = search_seeds(parse_seeds(seed_text), strategies)

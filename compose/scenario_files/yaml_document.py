@@ -34,7 +34,7 @@ MAX_YAML_NODES = 20_000
 MAX_YAML_DEPTH = 50
 MAX_NUMBER_LENGTH = 100  # Python does not convert a text of thousands of digits to an integer
 SURROGATE = re.compile("[\ud800-\udfff]")
-INCOMPLETE_CHARACTER = "an escape stands for half a character (a surrogate); write the character itself"
+INCOMPLETE_CHARACTER = "an escape stands for an unpaired surrogate, which is no character; write the character itself"
 TOO_MANY_NODES = (
     f"the document has more than {MAX_YAML_NODES:,} keys and list items, counting those that a YAML alias repeats; "
     "shorten it"
@@ -75,7 +75,7 @@ class Yaml12Loader(yaml.SafeLoader):
         r"""Compose a text, number, boolean or null.
 
         Raises:
-            MarkedYAMLError: an escape such as `\ud800` stands for half a character.
+            MarkedYAMLError: an escape such as `\ud800` stands for an unpaired surrogate.
         """
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         if SURROGATE.search(node.value):

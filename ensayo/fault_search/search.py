@@ -44,7 +44,7 @@ class SearchResult:
     @property
     def summary(self) -> str:
         """One sentence with the number of schedules, their rate and the number of failures."""
-        found = f"{len(self.failures)} violate an invariant" if self.failures else "no violated invariant"
+        found = f"{len(self.failures)} violate an invariant" if self.failures else "all invariants hold"
         rate = self.schedule_count / max(self.seconds, 1e-9)
         return f"{self.schedule_count} fault schedules in {self.seconds:.1f} s ({rate:.1f}/s): {found}"
 
@@ -143,5 +143,5 @@ def read_schedule(path: Path) -> FaultSchedule:
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
     except (ValidationError, ValueError) as error:
-        raise UserError(f"{path}: no fault schedule: {error}") from error
+        raise UserError(f"{path}: not a valid fault schedule: {error}") from error
     return schedule

@@ -90,7 +90,7 @@ def undetected_corruption_lines(plans: Sequence[Plan]) -> Iterable[str]:
     }
     if undetected:
         yield (
-            f"corrupted messages of {', '.join(undetected)} are not detected, and change the training; write security: "
+            f"{', '.join(undetected)}: messages that the event corrupt changes are used as they are; write security: "
             "{data: authenticated} to refuse them"
         )
 

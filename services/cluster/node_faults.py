@@ -77,7 +77,7 @@ class NodeStop(NodeFault):
     begin_action: ClassVar[NodeAction] = "freeze"
     end_action: ClassVar[NodeAction | None] = "thaw"
     ends_nodes: ClassVar[bool] = False
-    effect: ClassVar[str] = "was stopped"
+    effect: ClassVar[str] = "was frozen"
 
     @property
     def compute_time_factor(self) -> float:
@@ -93,7 +93,7 @@ class NodeRestart(NodeFault):
     begin_action: ClassVar[NodeAction] = "kill"
     end_action: ClassVar[NodeAction | None] = "start"
     ends_nodes: ClassVar[bool] = True
-    effect: ClassVar[str] = "was killed and away"
+    effect: ClassVar[str] = "was killed and absent"
 
     @property
     def lasts(self) -> Duration:

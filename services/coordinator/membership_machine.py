@@ -104,7 +104,8 @@ class MembershipStateMachine:
         actions: list[MembershipAction] = [NodeLostAction(name, silent_s) for name, silent_s in lost.items()]
         lost_servers = [name for name in lost if name in self.server_names]
         if lost_servers and self.settings.on_failure != "restore":
-            return [*actions, FailRunAction(f"server {lost_servers[0]} is lost, and its shard with it")]
+            reason = f"{lost_servers[0]} is lost, and its shard with it; only on_failure: restore recovers it"
+            return [*actions, FailRunAction(reason)]
         return [*actions, *self._change_members(lost, f"{' and '.join(lost)} lost", now_s)]
 
     def handle_leave(self, node_name: str) -> None:
@@ -170,7 +171,7 @@ class MembershipStateMachine:
             return []
         has_state = [name for name in members if name not in self._waiting]
         if not has_state and self.settings.on_failure != "restore":
-            return [FailRunAction(f"no worker is left that knows the state of the training: {cause}")]
+            return [FailRunAction(f"no worker has the state of the training any more: {cause}")]
         joined = tuple(name for name in (*self.worker_names, *self.server_names) if name in self._waiting)
         self.membership = Membership(self.membership.epoch + 1, tuple(members), joined)
         self._last_heartbeat_s |= dict.fromkeys(joined, now_s)
@@ -190,8 +191,10 @@ class MembershipStateMachine:
         senders = [name for name in self.membership.workers if name in kept]
         common = set.intersection(*kept.values()) if senders else set()
         if not common or (receivers and self.settings.on_failure != "rejoin"):
-            steps = {name: report.steps for name, report in self._reports.items()}
-            return [FailRunAction(f"nodes have kept no common state to continue from; steps by node: {steps}")]
+            stored = "; ".join(
+                f"{name}: {', '.join(map(str, report.steps)) or 'none'}" for name, report in self._reports.items()
+            )
+            return [FailRunAction(f"there is no step whose state all nodes have stored; stored steps: {stored}")]
         self._is_decided, self._waiting = True, self._waiting - set(self.membership.joined)
         source = senders[0] if receivers else ""
         return [DecideRecoveryAction(RecoveryDecision(self.membership.epoch, max(common), source, receivers))]

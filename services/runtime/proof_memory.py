@@ -35,7 +35,7 @@ class ProofMemory:
         """
         if (sender_name, nonce) in self._expiry_by_nonce:
             raise AuthenticationError(
-                f"the stream's identity proof of {sender_name} was used before: it is recorded and replayed"
+                f"the stream's identity proof of {sender_name} was used before: the stream is a replay"
             )
         if len(self._expiry_by_nonce) >= self.max_proofs:
             self._forget_expired(now)

@@ -29,18 +29,20 @@ class RecoverySettings(FrozenRecord):
 
     on_failure: FailurePolicy = Field(
         "abort",
-        description="what follows when a worker is lost. abort: the trial fails; continue: the other workers share its "
-        "part of each batch; rejoin: they continue, and the worker joins again after its restart, with the state of "
-        "another worker; restore: the worker is restarted, and all nodes continue from the last checkpoint",
+        description="what a trial does after the loss of a node. abort: it fails; continue: the other workers share "
+        "the lost worker's part of each batch; rejoin: as continue, and the worker joins again after its restart, with "
+        "the state of another worker; restore: the worker or server is restarted, and all nodes continue from the last "
+        "checkpoint. A lost server fails the trial with continue and rejoin, a lost coordinator with every policy",
     )
     heartbeat_timeout: Duration = Field(
         Duration("2s"),
         description="virtual time without a heartbeat after which the coordinator considers a node lost. A node sends "
-        f"{HEARTBEATS_PER_TIMEOUT} heartbeats in this time",
+        f"{HEARTBEATS_PER_TIMEOUT} heartbeats in this time. No effect with abort and without checkpoints",
     )
     restart_delay: Duration = Field(
         Duration("1s"),
-        description="virtual time after which a lost worker is started again, if the policy is rejoin or restore",
+        description="virtual time from the end of a lost node until it is started again, if the policy is rejoin or "
+        "restore",
     )
     checkpoint: CheckpointSettings | None = Field(
         None, description="checkpoints of all nodes; when absent, no checkpoint is written"

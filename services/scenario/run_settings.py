@@ -29,9 +29,9 @@ class SecuritySettings(FrozenRecord):
 
     data: DataProtection = Field(
         "signed",
-        description="protection of messages on the data network; signed: streams prove the identity of their sender; "
-        "authenticated: each message also has an authentication tag, so that altered messages are refused; "
-        "tls: streams are encrypted too",
+        description="protection of messages on the data network; signed: only the opening of a stream is signed, and "
+        "later changes are not detected; authenticated: each message also has an authentication tag (MAC), so that "
+        "altered, repeated or dropped messages are refused; tls: streams are encrypted too",
     )
 
 

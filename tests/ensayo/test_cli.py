@@ -119,7 +119,7 @@ def test_plan_and_run_warn_of_corrupted_messages_that_are_not_detected(
     """The result of such a training has errors that no node knows of."""
     monkeypatch.chdir(tmp_path)
     arguments = ("smoke", "--engine", "simulated", "--set", "events=[{kind: corrupt, of: [worker-1], at: {step: 3}}]")
-    warning = "corrupted messages of ring, ps_bsp, ps_asp are not detected, and change the training; write security: "
+    warning = "ring, ps_bsp, ps_asp: messages that the event corrupt changes are used as they are; write security: "
 
     planned = output_of("plan", *arguments)
     assert warning in planned

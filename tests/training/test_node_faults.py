@@ -78,7 +78,7 @@ def test_killed_server_or_coordinator_ends_the_trial(simulate: Simulate, node: s
     restart = {"kind": "restart", "of": [node], "at": {"step": 3}, "after": "1s"}
 
     assert reason_of_end(simulate, SERVER, restart) == (
-        f"{node} was killed and away at step 3 for 1s, as declared in events[0]"
+        f"{node} was killed and absent at step 3 for 1s, as declared in events[0]"
     )
 
 
@@ -159,7 +159,7 @@ def test_freeze_longer_than_the_timeout_ends_the_trial(simulate: Simulate) -> No
 
     reason = str(raised.value)
     assert "increase timeouts.step" in reason
-    assert reason.endswith("; worker-1 was stopped at step 2 for 60s, as declared in events[0]")
+    assert reason.endswith("; worker-1 was frozen at step 2 for 60s, as declared in events[0]")
 
 
 def test_peers_of_a_lost_node_get_errors_until_it_is_back(in_virtual_time: Callable[..., Any]) -> None:

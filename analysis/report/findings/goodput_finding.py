@@ -36,8 +36,8 @@ def _describe_groups(groups: Sequence[TrialGroup]) -> str:
     between = "" if len(shown) == len(groups) else "; the other goodputs lie between these"
     lost_count = sum(len(trial.node_losses) for group in groups for trial in group.trials)
     trial_count = sum(len(group.trials) for group in groups)
-    lost = f"{format_count(lost_count, 'node')} lost in {format_count(trial_count, 'trial')}" if lost_count else ""
-    losses = lost or "no node was lost"
+    lost = f"nodes were lost {format_count(lost_count, 'time')} in {format_count(trial_count, 'trial')}"
+    losses = lost if lost_count else "no node was lost"
     return f"goodput is {join_names(texts)}{between} ({losses}){_describe_largest_part(groups[-1], len(groups))}"
 
 
@@ -49,8 +49,8 @@ def _describe_largest_part(group: TrialGroup, group_count: int) -> str:
     part = max(shares, key=lambda name: shares[name])
     if shares[part] < MIN_NAMED_SHARE:
         return ""
-    subject = f"{group.strategy} loses" if group_count == 1 else "the last loses"
-    return f"; {subject} most of the rest to {PARTS[part]} ({format_quantity(shares[part], '%')})"
+    subject = f"of {group.strategy}" if group_count == 1 else "of the last"
+    return f"; the largest other part {subject} is {PARTS[part]} ({format_quantity(shares[part], '%')})"
 
 
 def _describe_unmeasured(summary: RunSummary) -> list[str]:

@@ -33,7 +33,7 @@ def make_failure_table(trials: Iterable[TrialResult]) -> tuple[FailureRow, ...]:
             detection=format_number(loss.detection_s),
             outcome=_describe_outcome(trial, loss),
             recovery=format_number(loss.recovery_s),
-            lost=f"with {loss.lost_with}" if loss.lost_with else format_number(loss.lost_s),
+            lost=f"see {loss.lost_with}" if loss.lost_with else format_number(loss.lost_s),
         )
         for trial in trials
         for loss in trial.node_losses

@@ -62,7 +62,7 @@ def _explain_checkpoint_limit(recovery: RecoverySettings, pattern: ExchangePatte
 def _explain_rejoin_limit(
     recovery: RecoverySettings, pattern: ExchangePattern, strategy: Strategy, workers: int
 ) -> str:
-    """Return why a strategy can't go on without a lost worker, or with one that joins again; empty if it can."""
+    """Return why a strategy can't go on after the loss of a worker, or with one that joins again; empty if it can."""
     if recovery.on_failure == "rejoin" and pattern.has_compressor_state:
         return (
             f"compressor {pattern.compressor.kind} keeps what it has not sent yet, which is lost with a worker; use "
@@ -70,5 +70,5 @@ def _explain_rejoin_limit(
         )
     if recovery.on_failure in ("continue", "rejoin") and workers > 1:
         reason, _, _ = strategy.explain_worker_count_conflict(workers - 1).partition(";")
-        return f"without a lost worker, {reason}; use another strategy" if reason else ""
+        return f"after the loss of a worker, {reason}; use another strategy" if reason else ""
     return ""

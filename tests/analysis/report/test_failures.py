@@ -68,7 +68,7 @@ def test_a_loss_that_ends_the_training_has_no_cost(summary_of: Callable[..., Run
     first, *others = make_failure_table(summary_of(*changes).trials)
 
     assert (first.outcome, first.recovery, first.lost) == ("abort: training did not go on", "–", "–")
-    assert [row.lost for row in others] == ["3.25", "with worker-1"]
+    assert [row.lost for row in others] == ["3.25", "see worker-1"]
     assert others[0].outcome == "continue: 7 of 8 workers, from step 120"
 
 
@@ -79,8 +79,8 @@ def test_goodput_is_stated_from_the_highest_to_the_lowest(summary_of: Callable[.
     (sentence,) = describe_goodput(summary)
 
     assert sentence == (
-        "goodput is 80.0% with ring on 8 workers (b) and 40.0% with ring on 8 workers (a) (2 nodes lost in 2 trials); "
-        "the last loses most of the rest to lost steps (50.0%)"
+        "goodput is 80.0% with ring on 8 workers (b) and 40.0% with ring on 8 workers (a) "
+        "(nodes were lost 2 times in 2 trials); the largest other part of the last is lost steps (50.0%)"
     )
 
 

@@ -30,7 +30,7 @@ def test_command_reports_a_search_without_findings() -> None:
 
     assert result.exit_code == ExitCode.OK
     assert "4 fault schedules" in result.output
-    assert "no violated invariant" in result.output
+    assert "all invariants hold" in result.output
 
 
 def test_findings_name_seed_invariant_and_replay_and_have_a_schedule_that_fails(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def write_bill_of_materials(image_tag: str) -> str:
     """Return the bill of materials of a node image as JSON.
 
     Raises:
-        HostError: the image can't be read, or has Python packages that no pinned wheel explains.
+        HostError: the image can't be read, or has Python packages that do not come from a pinned wheel.
     """
     return json.dumps(describe_image(image_tag, read_image_contents(image_tag)), indent=1) + "\n"
 
@@ -61,7 +61,7 @@ def describe_image(image_tag: str, contents: Mapping[str, Any]) -> dict[str, Any
     """Return the SPDX document of an image, from its contents.
 
     Raises:
-        HostError: the image has Python packages that no pinned wheel explains.
+        HostError: the image has Python packages that do not come from a pinned wheel.
     """
     pins = list({pin.name: pin for pin in parse_pins(contents["wheels"])}.values())  # CuPy needs NumPy as well
     pinned_versions = {_normalise(pin.name): pin.version for pin in pins}
@@ -71,7 +71,7 @@ def describe_image(image_tag: str, contents: Mapping[str, Any]) -> dict[str, Any
         if pinned_versions.get(_normalise(name)) != installed
     )
     if unknown:
-        raise HostError(f"{image_tag}: no pinned wheel explains {', '.join(unknown)}; build the image again")
+        raise HostError(f"{image_tag}: {', '.join(unknown)} do not come from a pinned wheel; build the image again")
     packages = [
         _package(ROOT_ID, image_tag, contents["image_id"].removeprefix("sha256:")[:12], "NOASSERTION"),
         _services_package(contents["services"]),
