@@ -9,7 +9,9 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,12 +110,17 @@ class CheckpointFolder:
         """
         folder = self.step_folder(step)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for changed in (self.path, self.trial_folder):
-                synchronise_folder(changed)
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                for changed in (self.path, self.trial_folder):
+                    synchronise_folder(changed)
         except OSError as error:
             raise CheckpointError(folder, f"its folder can't be created: {os_error_cause(error)}") from error
-        return _node_path(folder, node)
+        return self.node_path(step, node)
+
+    def node_path(self, step: int, node: str) -> Path:
+        """Return the file of a node in the checkpoint after `step` steps."""
+        return _node_path(self.step_folder(step), node)
 
     def write_manifest(
         self,
@@ -167,9 +174,21 @@ class CheckpointFolder:
             else:
                 yield checkpoint
 
-    def list_complete_steps(self, plan_digest: str) -> tuple[int, ...]:
-        """Return the steps of the complete checkpoints of a plan, the newest first."""
-        return tuple(each.manifest.step for each in self._list_complete() if each.manifest.plan_digest == plan_digest)
+    def list_steps_of_node(self, node: str, plan_digest: str) -> tuple[int, ...]:
+        """Return the steps of the checkpoints of a plan from which a node can continue, the newest first.
+
+        These have a manifest, and the file of the node that it names. Each node checks its own file only: 1,000 nodes
+        that check all files would read a million.
+        """
+        return tuple(self._iter_steps_of_node(node, plan_digest))
+
+    def _iter_steps_of_node(self, node: str, plan_digest: str) -> Iterator[int]:
+        for folder in self._list_step_folders():
+            with suppress(CheckpointError):
+                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
+                if checkpoint.manifest.plan_digest == plan_digest and node in checkpoint.manifest.files:
+                    _check_file(checkpoint, node)
+                    yield checkpoint.manifest.step
 
     def remove_all_but_newest(self, count: int) -> None:
         """Remove all checkpoints that are older than the newest `count` complete ones.
@@ -226,16 +245,27 @@ def _read_manifest(folder: Path) -> CheckpointManifest:
         size = path.stat().st_size
         if size > MAX_MANIFEST_BYTES:
             raise CheckpointError(path, f"has {size:,} bytes; {MAX_MANIFEST_BYTES:,} are allowed")
-        document = ManifestDocument.model_validate_json(path.read_bytes())
+        manifest = _decode_manifest(path.read_bytes())
     except OSError as error:
         raise CheckpointError(path, f"can't be read: {os_error_cause(error)}") from error
     except ValidationError as error:
         raise CheckpointError(path, f"is not valid: {error.errors()[0]['msg']}") from error
-    if document != ManifestDocument.of_manifest(document.manifest):
+    if manifest is None:
         raise CheckpointError(path, "is altered: the SHA-256 digest differs")
-    if document.manifest.step != _step_of_folder(folder):
-        raise CheckpointError(path, f"is that of step {document.manifest.step}")
-    return document.manifest
+    if manifest.step != _step_of_folder(folder):
+        raise CheckpointError(path, f"is that of step {manifest.step}")
+    return manifest
+
+
+@lru_cache(maxsize=4)  # for the nodes of a simulated trial, which all read the same manifests
+def _decode_manifest(content: bytes) -> CheckpointManifest | None:
+    """Return the manifest in the content of a file; None if it is altered.
+
+    Raises:
+        ValidationError: the content is not valid.
+    """
+    document = ManifestDocument.model_validate_json(content)
+    return document.manifest if document == ManifestDocument.of_manifest(document.manifest) else None
 
 
 def _check_files(checkpoint: CompleteCheckpoint) -> None:
@@ -248,12 +278,21 @@ def _check_files(checkpoint: CompleteCheckpoint) -> None:
     for worker in manifest.workers:
         if worker not in manifest.files:
             raise CheckpointError(checkpoint.folder / MANIFEST_NAME, f"has no file of {worker}")
-    for node, expected in manifest.files.items():
-        path = checkpoint.node_path(node)
-        identity, written = describe_checkpoint(path)
-        is_expected = identity.model_copy(update={"samples": 0}) == manifest.identity_of(node)
-        if not is_expected or written != (expected.bytes, expected.digest):
-            raise CheckpointError(path, "is not the file that the manifest of its checkpoint names")
+    for node in manifest.files:
+        _check_file(checkpoint, node)
+
+
+def _check_file(checkpoint: CompleteCheckpoint, node: str) -> None:
+    """Compare size and header of the file of a node with the manifest.
+
+    Raises:
+        CheckpointError: the file is missing, truncated, or another one, such as that of another step.
+    """
+    path, expected = checkpoint.node_path(node), checkpoint.manifest.files[node]
+    identity, written = describe_checkpoint(path)
+    is_expected = identity.model_copy(update={"samples": 0}) == checkpoint.manifest.identity_of(node)
+    if not is_expected or written != (expected.bytes, expected.digest):
+        raise CheckpointError(path, "is not the file that the manifest of its checkpoint names")
 
 
 def _remove_step_folder(folder: Path) -> None:

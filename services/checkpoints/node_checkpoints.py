@@ -65,10 +65,10 @@ class NodeCheckpoints:
     def list_steps(self) -> tuple[int, ...]:
         """Return the steps from which this node can continue.
 
-        These are the steps of complete checkpoints, and 0 if the trial began there: then it can always begin anew.
+        These are the steps of its complete checkpoints, and 0 if the trial began there: then it can always begin anew.
         """
         beginning = () if self.first_step else (0,)
-        return (*beginning, *self.folder.list_complete_steps(self.plan_digest))
+        return (*beginning, *self.folder.list_steps_of_node(self.node_name, self.plan_digest))
 
     def read(self, step: int) -> State:
         """Return the state of this node before `step`.
@@ -76,5 +76,4 @@ class NodeCheckpoints:
         Raises:
             CheckpointError: the file can't be read, or is damaged.
         """
-        path = self.folder.prepare_node_path(step, self.node_name)
-        return read_checkpoint(path, self.plan_digest, self.device).state
+        return read_checkpoint(self.folder.node_path(step, self.node_name), self.plan_digest, self.device).state

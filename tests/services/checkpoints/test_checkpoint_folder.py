@@ -42,7 +42,8 @@ def write_complete(folder: CheckpointFolder, step: int) -> None:
 
 def latest_step(folder: CheckpointFolder) -> int | None:
     """Return the step of the latest complete checkpoint."""
-    return next(iter(folder.list_complete_steps(PLAN)), None)
+    complete = (found for found in folder.check_checkpoints() if isinstance(found, CompleteCheckpoint))
+    return next((found.manifest.step for found in complete), None)
 
 
 @pytest.fixture
@@ -117,7 +118,19 @@ def test_checkpoint_of_another_plan_is_ignored(folder: CheckpointFolder) -> None
     """A scenario may have changed since an earlier run in this folder."""
     write_complete(folder, 20)
 
-    assert folder.list_complete_steps("cd" * 32) == ()
+    assert folder.list_steps_of_node("worker-0", PLAN) == (20,)
+    assert folder.list_steps_of_node("worker-0", "cd" * 32) == ()
+
+
+def test_a_node_checks_its_own_file_only(folder: CheckpointFolder) -> None:
+    """All nodes agree on a step that each of them has, so none needs to read the files of the others."""
+    write_complete(folder, 20)
+    write_complete(folder, 40)
+    (folder.step_folder(40) / "server-0.ckpt").unlink()
+
+    assert folder.list_steps_of_node("server-0", PLAN) == (20,)
+    assert folder.list_steps_of_node("worker-0", PLAN) == (40, 20)
+    assert folder.list_steps_of_node("worker-2", PLAN) == ()
 
 
 def test_manifest_of_an_incomplete_checkpoint_is_not_written(folder: CheckpointFolder) -> None:
