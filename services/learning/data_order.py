@@ -140,7 +140,8 @@ def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
     down or up. Quotas are fractions, so that the parts add up to `total` exactly.
     """
     exact_weights = [Fraction(weight) for weight in weights]
-    quotas = [total * weight / sum(exact_weights) for weight in exact_weights]
+    weight_sum = sum(exact_weights)
+    quotas = [total * weight / weight_sum for weight in exact_weights]
     remaining = total - sum(map(int, quotas))
     rounded_up = sorted(range(len(quotas)), key=lambda rank: int(quotas[rank]) - quotas[rank])[:remaining]
     return tuple(int(quota) + (rank in rounded_up) for rank, quota in enumerate(quotas))
