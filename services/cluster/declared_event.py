@@ -14,6 +14,7 @@ from services.schema.units import Duration
 # transports of the nodes.
 EventApplier: TypeAlias = Literal["links", "worker", "engine", "transport"]
 STOPPED_COMPUTE = inf  # factor of the compute time while a worker is stopped
+NODE_GROUPS = {"workers": "worker-", "servers": "server-"}  # name of all nodes of a role -> start of their names
 
 
 class EventTrigger(FrozenRecord):
@@ -105,8 +106,18 @@ class DeclaredEvent(ScenarioComponent):
         return self.applied_by == "links" or worker_name in self.node_names
 
     def restrict_to_nodes(self, node_names: Collection[str]) -> Self:
-        """Return a copy of this event that changes only the nodes in `node_names`."""
-        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in node_names)})
+        """Return a copy of this event that changes only the nodes in `node_names`, each of them by its name."""
+        names = self.expand_node_groups(node_names).node_names
+        return self.model_copy(update={self.node_key: tuple(name for name in names if name in node_names)})
+
+    def expand_node_groups(self, node_names: Collection[str]) -> Self:
+        """Return a copy of this event that names each node of the groups that it declares, such as `workers`."""
+        expanded: dict[str, None] = {}
+        for name in self.node_names:
+            prefix = NODE_GROUPS.get(name)
+            members = [node_name for node_name in node_names if prefix and node_name.startswith(prefix)]
+            expanded |= dict.fromkeys(members or [name])
+        return self.model_copy(update={self.node_key: tuple(expanded)})
 
 
 class LastingEvent(DeclaredEvent):

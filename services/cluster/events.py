@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 from pydantic import Field, PositiveFloat
 
 from services.cluster.connection_drop import ConnectionDrop
-from services.cluster.declared_event import STOPPED_COMPUTE, EventApplier, LastingEvent
+from services.cluster.declared_event import NODE_GROUPS, STOPPED_COMPUTE, EventApplier, LastingEvent
 from services.cluster.failure_laws import FailureTrace, RecurringEvent
 from services.cluster.links.impairments import AnyPacketLoss
 from services.cluster.links.message_corruption import MessageCorruption
@@ -33,7 +33,9 @@ class LinkChange(LastingEvent):
 
     kind: Literal["link"] = "link"
     applied_by: ClassVar[EventApplier] = "links"
-    of: tuple[str, ...] = Field(min_length=1, description="names of the nodes, such as worker-0")
+    of: tuple[str, ...] = Field(
+        min_length=1, description="names of the nodes, such as worker-0, or workers or servers for all of them"
+    )
     uplink: Rate | None = Field(None, description="new rate at which the nodes send")
     downlink: Rate | None = Field(None, description="new rate at which the nodes receive")
     delay: Duration | None = Field(None, description="time added to the one-way delay of the links")
@@ -68,7 +70,9 @@ class WorkerSlowdown(LastingEvent):
 
     kind: Literal["slowdown"] = "slowdown"
     applied_by: ClassVar[EventApplier] = "worker"
-    of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
+    of: tuple[str, ...] = Field(
+        min_length=1, description="names of the workers, such as worker-0, or workers for all of them"
+    )
     factor: PositiveFloat = Field(description="factor by which the compute time of a step is multiplied")
 
     @property
@@ -81,7 +85,9 @@ class WorkerPause(LastingEvent):
 
     kind: Literal["pause"] = "pause"
     applied_by: ClassVar[EventApplier] = "worker"
-    of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
+    of: tuple[str, ...] = Field(
+        min_length=1, description="names of the workers, such as worker-0, or workers for all of them"
+    )
     lasts: Duration = Field(description="duration of the pause")
 
     @property
@@ -229,8 +235,9 @@ def restrict_events_to_nodes(
     events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
 ) -> tuple[AnyDeclaredEvent, ...]:
     """Return the events that change nodes in `node_names` or the coordinator, each limited to these nodes."""
-    known_names = {*node_names, COORDINATOR}
-    return tuple(event.restrict_to_nodes(known_names) for event in events if known_names.intersection(event.node_names))
+    known_names = dict.fromkeys((*node_names, COORDINATOR))  # in the order of the nodes, and quickly searched
+    restricted = (event.restrict_to_nodes(known_names) for event in events)
+    return tuple(event for event in restricted if event.node_names)
 
 
 def find_positions_of_events(events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> tuple[int, ...]:
@@ -245,14 +252,17 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
         declared_events: the events; key paths start at this list.
         node_names: names of all nodes on the data network.
     """
-    for k, event in enumerate(declared_events):
+    for k, declared_event in enumerate(declared_events):
+        event = declared_event.expand_node_groups(node_names)
         if len(event.at.declared_trigger_key_names) != 1:
             yield KeyConflict((k, "at"), "declare exactly one of time, step, share, random and law")
         yield from _find_law_conflicts(k, event)
         known_names = (*node_names, COORDINATOR) if event.may_concern_coordinator else node_names
         for name in event.node_names:
             if name not in known_names:
-                yield KeyConflict((k, event.node_key), f"there is no node {name}; nodes are {', '.join(known_names)}")
+                groups = [group for group, start in NODE_GROUPS.items() if any(n.startswith(start) for n in node_names)]
+                allowed = ", ".join((*known_names, *groups))
+                yield KeyConflict((k, event.node_key), f"there is no node {name}; allowed are {allowed}")
             elif event.applied_by == "worker" and not name.startswith("worker-"):
                 yield KeyConflict(
                     (k, event.node_key), f"{name} is not a worker; a {event.kind} applies to workers only"

@@ -15,7 +15,9 @@ COORDINATOR = "coordinator"  # name of the coordinator's node
 # What an engine does to a node: kill its processes, stop and continue them, start them again, or use up its memory.
 NodeAction: TypeAlias = Literal["kill", "freeze", "thaw", "start", "exhaust_memory"]
 
-NODE_NAMES_DESCRIPTION = "names of workers, of servers such as server-0, or coordinator"
+NODE_NAMES_DESCRIPTION = (
+    "names of nodes, such as worker-0, server-0 or coordinator, or workers or servers for all of them"
+)
 
 
 class NodeFault(DeclaredEvent):

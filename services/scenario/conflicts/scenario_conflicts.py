@@ -90,9 +90,7 @@ def _find_sweep_item_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
 
 def _find_unknown_name_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
-    workers = max(_swept_node_counts(scenario, WORKERS_KEY_PATH), default=scenario.cluster.workers)
-    server_counts = (strategy.training_phases().server_count for strategy in scenario.strategies.values())
-    servers = max((*_swept_server_counts(scenario), *server_counts))
+    workers, servers = _largest_node_counts(scenario)
     yield from prepend_parent_key("cluster", scenario.cluster.find_unknown_node_refs(workers, servers))
     yield from prepend_parent_key("events", event_conflicts(scenario.events, cluster_node_names(workers, servers)))
     yield from unknown_label_conflicts(scenario.published, list(scenario.strategies))
@@ -110,9 +108,18 @@ def _swept_server_counts(scenario: "Scenario") -> Iterator[int]:
             yield from _swept_node_counts(scenario, f"strategies.{label}{phase}.servers")
 
 
+def _largest_node_counts(scenario: "Scenario") -> tuple[int, int]:
+    """Return the largest numbers of workers and of servers in any trial of the sweep."""
+    workers = max(_swept_node_counts(scenario, WORKERS_KEY_PATH), default=scenario.cluster.workers)
+    server_counts = (strategy.training_phases().server_count for strategy in scenario.strategies.values())
+    return workers, max((*_swept_server_counts(scenario), *server_counts))
+
+
 def _find_rate_change_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for every event that changes the rate of a link without a declared rate."""
-    for k, event in enumerate(scenario.events):
+    names = cluster_node_names(*_largest_node_counts(scenario))
+    for k, declared_event in enumerate(scenario.events):
+        event = declared_event.expand_node_groups(names)
         for key in ("uplink", "downlink"):
             if not isinstance(event, LinkChange) or getattr(event, key) is None:
                 continue

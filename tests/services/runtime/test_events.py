@@ -16,6 +16,7 @@ from services.cluster.events import (
     NetworkPartition,
     WorkerPause,
     WorkerSlowdown,
+    event_conflicts,
     find_too_frequent_events,
     plan_event_occurrences,
     restrict_events_to_nodes,
@@ -94,6 +95,28 @@ def test_a_smaller_trial_omits_events_of_nodes_that_it_lacks() -> None:
         change.model_copy(update={"of": ("worker-1",)}),
         partition.model_copy(update={"apart": ("server-0",)}),
     )
+
+
+def test_a_group_stands_for_all_nodes_of_its_role() -> None:
+    """A sweep over the number of workers, or 1,000 of them, needs no list of names; nodes keep their order."""
+    at = EventTrigger(time=Duration("1s"))
+    kill = NodeKill(at=at, of=("workers", "worker-1"))
+    partition = NetworkPartition(at=at, apart=("servers",), lasts=Duration("1s"))
+
+    restricted = restrict_events_to_nodes([kill, partition], NODES)
+
+    assert [event.node_names for event in restricted] == [("worker-0", "worker-1"), ("server-0",)]
+    assert restrict_events_to_nodes([partition], NODES[:2]) == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "conflict"),
+    [("workers", "lists all nodes; at least one"), ("servers", "there is no node servers; allowed")],
+)
+def test_nodes_of_a_group_are_checked_like_named_ones(group: str, conflict: str) -> None:
+    partition = NetworkPartition(at=EventTrigger(step=1), apart=(group,), lasts=Duration("1s"))
+
+    assert [each.message for each in event_conflicts([partition], NODES[:2]) if conflict in each.message]
 
 
 @pytest.mark.parametrize(
