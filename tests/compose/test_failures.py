@@ -25,6 +25,7 @@ from compose.runs.trials.supervisor import TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.exit_codes import ExitCode, exit_code_of_error
 from ensayo.rehearsal import write_run_report
+from services.checkpoints.atomic_files import FULL_DISK_ERRORS
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
@@ -281,6 +282,22 @@ def test_a_trial_that_fails_on_a_full_disk_ends_the_run_and_runs_again_later(
 
     with pytest.raises(RunFolderError, match=r"No space left on device; the disk of .* is full; .*ensayo run --resume"):
         run_smoke_scenario(engine, tmp_path)
+
+    assert read_statuses(tmp_path) == ["success", "aborted"]
+
+
+@pytest.mark.parametrize("number", FULL_DISK_ERRORS)
+def test_a_checkpoint_that_does_not_fit_on_the_disk_ends_the_run_and_its_trial_runs_again_later(
+    tmp_path: Path, number: int
+) -> None:
+    """The part of the file that was written is removed, so the disk has space for small files again."""
+    reason = f"worker-0.ckpt can't be written: {os.strerror(number)}; the file needs 500,000,000 bytes"
+    engine = ScriptedEngine({1: {"exit_codes": TrialFailed(reason)}})
+
+    with pytest.raises(RunFolderError, match=r"bytes; the disk of .* is full; .*ensayo run --resume"):
+        run_smoke_scenario(
+            engine, tmp_path, strategies="{ring: {kind: all_reduce}}", recovery="{checkpoint: {steps: 2}}"
+        )
 
     assert read_statuses(tmp_path) == ["success", "aborted"]
 
