@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import yaml
 from scripted_engine import RunObserverStub, ScriptedEngine, ScriptedNodes, run_smoke_scenario
 
 from compose.engines.base import EnginePreparationObserver, TrialEventObserver
+from compose.engines.local import NodeProcesses
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.run import FinishedRun
@@ -162,6 +164,27 @@ def test_an_interrupt_that_was_caught_before_a_run_ends_the_run_at_its_start(tmp
             run_smoke_scenario(engine, tmp_path)
 
     assert engine.started_trials == 0
+
+
+def test_an_interrupt_while_a_lost_node_is_started_again_leaves_no_unknown_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that its engine does not know is not stopped with the trial."""
+    trial = load_scenario(find_scenario("smoke")).trials()[0]
+    nodes = NodeProcesses(make_plan(trial, "test", "local", DummyAddresses()), tmp_path, tmp_path)
+    (tmp_path / "logs").mkdir()
+    process = SimpleNamespace()
+
+    def start_and_interrupt(*_: Any) -> SimpleNamespace:
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(nodes, "_start_node_process", start_and_interrupt)
+
+    with raise_on_first_stop_signal(), pytest.raises(KeyboardInterrupt):
+        nodes.start_again("worker-0")
+
+    assert nodes._processes == {"worker-0": process}
 
 
 def catch_interrupt() -> None:
