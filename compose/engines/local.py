@@ -17,6 +17,7 @@ from typing import IO, ClassVar
 
 from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
+from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.python_program import python_command, python_environment
 from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
@@ -212,8 +213,15 @@ class NodeProcesses(TrialNodeRunner):
             process.wait()
 
     def start_again(self, node_name: str) -> None:
-        """Start a node that has ended again; its output is appended to that of the ended process."""
-        with self._log_path(node_name).open("ab") as out, self._stderr_path(node_name).open("ab") as err:
+        """Start a node that has ended again; its output is appended to that of the ended process.
+
+        Stop signals are deferred until the new process is known to `stop`.
+        """
+        with (
+            defer_stop_signals(),
+            self._log_path(node_name).open("ab") as out,
+            self._stderr_path(node_name).open("ab") as err,
+        ):
             self._processes[node_name] = self._start_node_process(node_name, out, err)
 
     def stop(self) -> tuple[str, ...]:

@@ -71,8 +71,9 @@ async def _run_worker_on_device(
     peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {worker_plan.name}
     await node_services.transport.connect(sorted(peers))
     training_start_s = await node_services.control.join()
+    is_back = await _has_joined_again(plan, worker_plan, node_services)
     bytes_before = node_services.read_interface_bytes()
-    async with event_runner.run_events(training_start_s), _heartbeats(plan, node_services):
+    async with event_runner.run_events(training_start_s, has_joined_again=is_back), _heartbeats(plan, node_services):
         async with asyncio.TaskGroup() as group:
             training_task = group.create_task(_train(plan, worker, node_services))
             server_task = (
@@ -142,6 +143,16 @@ def _make_membership_follower(plan: TrainingPlan, node: NodePlan, services: Node
     )
 
 
+async def _has_joined_again(plan: TrainingPlan, node: NodePlan, services: NodeServices) -> bool:
+    """Return whether a node that has just joined the run was lost before, and started again.
+
+    The membership with which it begins names it, until it has agreed with the other nodes on a step.
+    """
+    if not plan.recovery.restarts_workers:
+        return False
+    return node.name in (await services.membership.await_membership(-1)).joined
+
+
 @asynccontextmanager
 async def _heartbeats(plan: TrainingPlan, services: NodeServices) -> AsyncIterator[None]:
     """Send heartbeats during the `async with` block, if the trial can go on without a lost node."""
@@ -174,9 +185,10 @@ async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services
     log_node_start(node_services.log, device="cpu", device_reason="servers sum in host memory")
     await node_services.transport.connect(server.worker_names)
     training_start_s = await node_services.control.join()
+    is_back = await _has_joined_again(plan, node, node_services)
     bytes_before = node_services.read_interface_bytes()
     events = _make_scenario_event_runner(plan, node, node_services)
-    async with events.run_events(training_start_s), _heartbeats(plan, node_services):
+    async with events.run_events(training_start_s, has_joined_again=is_back), _heartbeats(plan, node_services):
         final_message = await _run_server_in_all_phases(plan, node, server, node_services)
     update_seconds = round(node_services.update_time.seconds, 6)
     log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0, update_seconds=update_seconds)

@@ -10,6 +10,8 @@ The node applies them in time and logs their lateness.
 - A node whose messages an event corrupts lets its transport flip bits in its next message, and logs that message.
 - Each node drops the connections over which it sends to the other nodes of an event `drop_connection`.
 - The engine applies faults of nodes. A worker that the engine stops for a while computes for so much longer.
+- A node that was lost and has joined again applies nothing twice. Slowdowns and changes of links that began before and
+  still last go on.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from random import Random
 from typing import TypeAlias
 
@@ -52,16 +55,20 @@ class ScenarioEventRunner:
     drop_connections: DropConnections | None = None  # None where the transport can't drop connections
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
+    _rejoin_s: float = -inf  # when this node has joined again after its loss; earlier moments of events are past
     _current_step: int = -1  # last step that this worker has begun
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
-    async def run_events(self, training_start_s: float) -> AsyncIterator[None]:
+    async def run_events(self, training_start_s: float, *, has_joined_again: bool = False) -> AsyncIterator[None]:
         """Apply the scenario's events during the `async with` block.
 
-        Event times count from `training_start_s`.
+        Args:
+            training_start_s: virtual time from which the times of events count.
+            has_joined_again: whether the node was lost, and has joined the training again.
         """
         self._training_start_s = training_start_s
+        self._rejoin_s = self.clock.now() if has_joined_again else -inf
         for event in self.plan.events:
             self._start_event(event)
         try:
@@ -89,13 +96,15 @@ class ScenarioEventRunner:
         """Begin the scenario's events that are declared for the step `step`.
 
         Events are slowdowns, pauses, changes of links and messages, and faults of nodes. Events of skipped steps begin
-        as well: after a switch all workers continue after the step of the fastest worker.
+        as well: after a switch all workers continue after the step of the fastest worker. When a worker has joined
+        again, its own slowdowns and pauses of earlier steps are past, except those that last to the end of the run.
         """
         last_step = self._current_step
+        is_first_step_after_loss = last_step < 0 and self._rejoin_s > -inf
         self._current_step = max(last_step, step)  # after a recovery, steps are repeated, but not their events
         due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
         for event in due_events:
-            if self._affects_this_worker(event):
+            if self._affects_this_worker(event) and not (is_first_step_after_loss and _is_past(event, step)):
                 self._start_event_task(self._slow_or_pause_worker(event, self.clock.now()))
         if any(event.is_due_at_step_of(self.node.name, step) for event in due_events):
             await self.control.report_step_start(step)
@@ -134,9 +143,10 @@ class ScenarioEventRunner:
             partial(self._log_corrupted_message, event),
         )
         start_s = await self._await_start(event)
-        await self._apply_event_until_end(
-            event, start_s, "transport", lambda: corruptor.corrupt_next_message(pending), lambda: None
-        )
+        if start_s >= self._rejoin_s:
+            await self._apply_event_until_end(
+                event, start_s, "transport", lambda: corruptor.corrupt_next_message(pending), lambda: None
+            )
 
     def _log_corrupted_message(self, event: PlannedEvent, message: CorruptedMessage) -> None:
         is_detectable = self.plan.security.data == "authenticated"
@@ -148,7 +158,8 @@ class ScenarioEventRunner:
             raise ProtocolError("the plan drops connections, but the transport of this node can't")
         drop_connections = partial(self.drop_connections, peers)
         start_s = await self._await_start(event)
-        await self._apply_event_until_end(event, start_s, "transport", drop_connections, lambda: None)
+        if start_s >= self._rejoin_s:
+            await self._apply_event_until_end(event, start_s, "transport", drop_connections, lambda: None)
 
     async def _await_start(self, event: PlannedEvent) -> float:
         """Return the virtual time at which an event begins; if it waits for a step, return when it begins."""
@@ -176,6 +187,8 @@ class ScenarioEventRunner:
         """Log when a scenario event that affects this node begins or ends."""
         if self.node.name not in event.change.node_names or event.is_node_fault:  # of which the engine keeps a record
             return
+        if planned_time_s < self._rejoin_s:  # logged before the loss of the node, or not applied because it was away
+            return
         value = {
             "number": event.number,
             "kind": event.change.kind,
@@ -186,3 +199,8 @@ class ScenarioEventRunner:
             "lateness_s": round(self.clock.now() - planned_time_s, 6),
         }
         self.log.log_event("event_applied", value)
+
+
+def _is_past(event: PlannedEvent, step: int) -> bool:
+    """Return whether an event of an earlier step need not be applied any more, because it does not last to the end."""
+    return event.step != step and event.change.lasts is not None

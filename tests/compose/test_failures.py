@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import yaml
 from scripted_engine import RunObserverStub, ScriptedEngine, ScriptedNodes, run_smoke_scenario
 
 from compose.engines.base import EnginePreparationObserver, TrialEventObserver
+from compose.engines.local import NodeProcesses
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.run import FinishedRun
@@ -25,6 +27,7 @@ from compose.runs.trials.supervisor import TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.exit_codes import ExitCode, exit_code_of_error
 from ensayo.rehearsal import write_run_report
+from services.checkpoints.atomic_files import FULL_DISK_ERRORS
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
@@ -163,6 +166,27 @@ def test_an_interrupt_that_was_caught_before_a_run_ends_the_run_at_its_start(tmp
     assert engine.started_trials == 0
 
 
+def test_an_interrupt_while_a_lost_node_is_started_again_leaves_no_unknown_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that its engine does not know is not stopped with the trial."""
+    trial = load_scenario(find_scenario("smoke")).trials()[0]
+    nodes = NodeProcesses(make_plan(trial, "test", "local", DummyAddresses()), tmp_path, tmp_path)
+    (tmp_path / "logs").mkdir()
+    process = SimpleNamespace()
+
+    def start_and_interrupt(*_: Any) -> SimpleNamespace:
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(nodes, "_start_node_process", start_and_interrupt)
+
+    with raise_on_first_stop_signal(), pytest.raises(KeyboardInterrupt):
+        nodes.start_again("worker-0")
+
+    assert nodes._processes == {"worker-0": process}
+
+
 def catch_interrupt() -> None:
     """Interrupt this process, as Ctrl-C does, and catch the exception."""
     with suppress(KeyboardInterrupt):
@@ -281,6 +305,22 @@ def test_a_trial_that_fails_on_a_full_disk_ends_the_run_and_runs_again_later(
 
     with pytest.raises(RunFolderError, match=r"No space left on device; the disk of .* is full; .*ensayo run --resume"):
         run_smoke_scenario(engine, tmp_path)
+
+    assert read_statuses(tmp_path) == ["success", "aborted"]
+
+
+@pytest.mark.parametrize("number", FULL_DISK_ERRORS)
+def test_a_checkpoint_that_does_not_fit_on_the_disk_ends_the_run_and_its_trial_runs_again_later(
+    tmp_path: Path, number: int
+) -> None:
+    """The part of the file that was written is removed, so the disk has space for small files again."""
+    reason = f"worker-0.ckpt can't be written: {os.strerror(number)}; the file needs 500,000,000 bytes"
+    engine = ScriptedEngine({1: {"exit_codes": TrialFailed(reason)}})
+
+    with pytest.raises(RunFolderError, match=r"bytes; the disk of .* is full; .*ensayo run --resume"):
+        run_smoke_scenario(
+            engine, tmp_path, strategies="{ring: {kind: all_reduce}}", recovery="{checkpoint: {steps: 2}}"
+        )
 
     assert read_statuses(tmp_path) == ["success", "aborted"]
 

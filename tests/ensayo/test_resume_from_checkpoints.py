@@ -180,9 +180,14 @@ def test_a_trial_whose_checkpoints_are_all_damaged_begins_anew(
 
 
 def test_a_trial_with_events_begins_anew(tmp_path: Path) -> None:
-    """Their times count from the start of a training, so they would come late after a checkpoint."""
+    """Their times count from the start of a training, so they would come late after a checkpoint.
+
+    The reason is the same for both interrupted attempts, and reported once.
+    """
     slow = {"kind": "slowdown", "of": ["worker-1"], "factor": 2, "at": {"step": 3}, "lasts": "1s"}
     folder = interrupt(tmp_path, events=[slow])
+    interrupted_again = ensayo.resume(folder, InterruptingObserver("checkpoint_complete", 14))
+    assert interrupted_again.exit_code == ExitCode.INTERRUPTED
 
     ensayo.resume(folder)
 

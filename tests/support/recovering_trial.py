@@ -39,6 +39,7 @@ class RecoveringTrial:
         events: Sequence[Mapping[str, Any]],
         folder: Path,
         workers: int = 4,
+        transport: str = "grpc",
         **workload: Any,
     ) -> Self:
         """Simulate the trial; `folder` receives its plan and its checkpoints, and may have some of an earlier trial."""
@@ -49,6 +50,7 @@ class RecoveringTrial:
             "strategies": {"it": dict(strategy)},
             "events": list(events),
             "recovery": dict(recovery),
+            "transport": transport,
             "baseline": False,
         }
         (trial,) = Scenario.decode(document).trials()

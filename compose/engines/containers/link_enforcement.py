@@ -90,10 +90,12 @@ class LinkShaper:
     def shape_link_again(self, node_name: str) -> None:
         """Shape the link of a node whose container was started again, and has a new network namespace.
 
+        Until the new helper has started, requests to the node's helper fail.
+
         Raises:
             TrialFailed: the link could not be shaped.
         """
-        self.helpers.pop(node_name).remove()
+        self.helpers[node_name].remove()  # stays in the table: another thread may send a link change meanwhile
         measured = self.records[node_name]
         shaped = self.shape_link(node_name)
         self._initial_counters.pop(node_name, None)

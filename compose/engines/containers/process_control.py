@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from docker.errors import APIError
 from docker.models.containers import Container
@@ -54,12 +55,14 @@ class ContainerProcessControl(NodeProcessControl):
         container = self.find_container(node_name)
         match action:
             case "kill":
-                container.kill()
+                _kill(container)
                 self._wait_until_ended(node_name)
             case "freeze":
-                _freeze(container, node_name)
+                if _read_status(container) == "running":  # not so if another fault has frozen or ended the node
+                    _freeze(container, node_name)
             case "thaw":
-                container.unpause()
+                if _read_status(container) == "paused":  # not so if another fault has thawed or ended the node
+                    container.unpause()
             case "exhaust_memory":
                 self._exhaust_memory(container, node_name)
             case "start":
@@ -85,7 +88,7 @@ class ContainerProcessControl(NodeProcessControl):
                 break
             except TrialFailed as error:
                 failure = error
-            container.kill()
+            _kill(container)
             self._wait_until_ended(node_name)
         else:
             raise failure
@@ -113,6 +116,21 @@ class ContainerProcessControl(NodeProcessControl):
             if time.monotonic() > deadline:
                 raise TrialFailed(f"{node_name} did not end within {END_TIMEOUT_S:g} s after a fault that ends it")
             time.sleep(POLL_INTERVAL_S)
+
+
+def _read_status(container: Container) -> str:
+    """Return the present status of a container, such as `running`, `paused` or `exited`."""
+    container.reload()
+    return str(container.status)
+
+
+def _kill(container: Container) -> None:
+    """Kill the processes of a container, unless they have just ended."""
+    try:
+        container.kill()
+    except APIError as error:
+        if error.status_code != HTTPStatus.CONFLICT:  # Docker's response if the container is not running
+            raise
 
 
 def _freeze(container: Container, node_name: str) -> None:

@@ -106,7 +106,8 @@ def _continue_attempt(
     earlier_plan = _read_training_plan(attempt_folder)
     found = list(find_checkpoints(attempt_folder, earlier_plan)) if earlier_plan else []
     if found and plan.events:
-        unused.append(UNUSED_BECAUSE_OF_EVENTS)
+        if UNUSED_BECAUSE_OF_EVENTS not in unused:  # of a newer attempt
+            unused.append(UNUSED_BECAUSE_OF_EVENTS)
         return None
     workers = tuple(worker.name for worker in plan.node_plans_of_role("worker"))
     for earlier in _usable_checkpoints(found, unused):

@@ -97,7 +97,8 @@ class NodeFaultInjector:
                 self._begin_fault(boundary, ended_nodes)
             else:
                 self._apply_action(boundary, boundary.event.node_fault.end_action or "start")
-                self.lost_nodes.difference_update(boundary.node_names)
+                if boundary.event.node_fault.ends_nodes:
+                    self.lost_nodes.difference_update(boundary.node_names)
                 self._active.pop(boundary.event.number, None)
 
     def handle_unexpected_end(self, node_name: str, exit_code: int) -> bool:

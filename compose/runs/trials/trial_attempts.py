@@ -5,6 +5,7 @@ The decision does not use training results or step times: repeating until a resu
 last attempt counts. Earlier attempts stay in the folder `attempts` of the run.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from compose.runs.run_folder import (
 from compose.runs.trials.candidate_probes import CandidateProbes
 from compose.runs.trials.continued_trials import continue_training
 from compose.runs.trials.supervisor import failure_reason
+from services.checkpoints.atomic_files import FULL_DISK_ERRORS
 from services.plan import Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
@@ -146,13 +148,13 @@ class TrialSequence:
         finally:
             self._write_outcome(outcome)
         if outcome.status == "failed":
-            self._end_run_if_no_trial_can_succeed(outcome)
+            self._end_run_if_no_trial_can_succeed(plan, outcome)
         if outcome.status == "success" and (disturbance := self._find_disturbance(trial_folder)):
             outcome = outcome.model_copy(update={"disturbance": disturbance})
             self._write_outcome(outcome)
         return outcome
 
-    def _end_run_if_no_trial_can_succeed(self, outcome: TrialOutcome) -> None:
+    def _end_run_if_no_trial_can_succeed(self, plan: Plan, outcome: TrialOutcome) -> None:
         """End the run if the engine is gone or the disk is full: all further trials would fail, too.
 
         The failed trial then counts as aborted, so that it runs again when the run is continued.
@@ -167,12 +169,22 @@ class TrialSequence:
                 f"{outcome.trial}: {outcome.reason}; {reason}; start the engine again, then "
                 f"{how_to_continue(self.run_folder)}"
             )
-        if shutil.disk_usage(self.run_folder).free < FULL_DISK_BYTES:
+        if self._is_disk_full(plan, outcome):
             self._write_outcome(outcome.model_copy(update={"status": "aborted"}))
             raise RunFolderError(
                 f"{outcome.trial}: {outcome.reason}; the disk of {self.run_folder} is full; free disk space, then "
                 f"{how_to_continue(self.run_folder)}"
             )
+
+    def _is_disk_full(self, plan: Plan, outcome: TrialOutcome) -> bool:
+        """Return whether a trial has failed because the disk of the run folder is full.
+
+        The part of a checkpoint that was written before the disk was full is removed, so there may be space again.
+        """
+        is_checkpoint_too_large = plan.recovery.checkpoint is not None and any(
+            os.strerror(number) in outcome.reason for number in FULL_DISK_ERRORS
+        )
+        return is_checkpoint_too_large or shutil.disk_usage(self.run_folder).free < FULL_DISK_BYTES
 
     def _continue_training(self, plan: Plan, trial_folder: Path) -> Plan:
         """Return the plan of an attempt, which may begin with a checkpoint; nodes read it from its file."""

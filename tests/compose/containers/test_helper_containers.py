@@ -16,6 +16,7 @@ from compose.engines.containers.containers import DOWN_TRIES, DockerDaemonTimeou
 from compose.engines.containers.helper_containers import LinkHelperContainer, probe_kernel_features
 from compose.engines.containers.link_enforcement import LinkShaper
 from compose.runs.trials.node_runner import TrialFailed
+from services.plan.trial_outcome import LinkShapingRecord
 from services.schema.errors import HostError
 
 AnswerRequest = Callable[[dict[str, Any]], list[dict[str, Any]]]
@@ -112,6 +113,29 @@ def test_a_helper_that_starts_after_the_end_of_the_trial_is_closed(monkeypatch: 
     with pytest.raises(TrialFailed, match="being stopped"):
         links._start_helper_container("worker-0")
     assert closed_containers == ["helper"]
+
+
+def test_a_link_change_that_is_due_while_a_helper_is_replaced_fails_with_a_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error other than that of the reply would end the thread that sends the link changes of all nodes."""
+    helper = LinkHelperContainer(FakeDockerClient(answer_as_kernel_without_netem), "any", "none", {})  # type: ignore[arg-type]
+    record = LinkShapingRecord(rung="tc-htb")
+    links = LinkShaper.__new__(LinkShaper)
+    links.__dict__.update(helpers={"worker-1": helper}, records={"worker-1": record}, _initial_counters={})
+    replies = []
+
+    def change_link_while_shaping(_: LinkShaper, name: str) -> LinkShapingRecord:
+        replies.append(links.helpers[name].submit("at", number=0, moment=0.0, programs=[], delays={}))
+        return record
+
+    monkeypatch.setattr(LinkShaper, "shape_link", change_link_while_shaping)
+
+    links.shape_link_again("worker-1")
+
+    (reply,) = replies
+    with pytest.raises(TrialFailed, match="the helper container"):
+        reply.result(5.0)
 
 
 def test_a_failing_step_of_the_removal_does_not_prevent_the_others() -> None:

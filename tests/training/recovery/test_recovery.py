@@ -12,6 +12,7 @@ from recovering_trial import RecoveringTrial
 
 from services.coordinator.model_evaluation import ModelEvaluator
 from services.plan import COORDINATOR
+from services.runtime.run_log import STEP_COLUMNS
 
 ERROR_FEEDBACK = {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}}
 SYNCHRONOUS: dict[str, dict[str, Any]] = {
@@ -218,3 +219,39 @@ def test_the_loss_of_a_worker_ends_the_trial_without_a_policy(tmp_path: Path) ->
         RecoveringTrial.run(SYNCHRONOUS["ring"], {}, kills(LOSSES["a worker"]), tmp_path)
 
     assert "worker-1 was killed" in repr(error.value)
+
+
+def compute_times_s(trial: RecoveringTrial, worker_name: str) -> list[float]:
+    """Return the compute time of each step in the log of a worker."""
+    column = STEP_COLUMNS.index("compute_s")
+    return [row[column] for event in trial.events(worker_name, "node_steps") for row in event["value"]["rows"]]
+
+
+@pytest.mark.parametrize("recovery", [{"on_failure": "rejoin", "restart_delay": "200ms"}, RESTORE])
+def test_a_worker_that_joins_again_applies_no_past_event_again(recovery: dict[str, Any], tmp_path: Path) -> None:
+    """Another corrupted message or pause is not declared, and a second record of an event would be seconds late."""
+    one = {"of": ["worker-1"]}
+    events: list[dict[str, Any]] = [
+        {"kind": "corrupt", **one, "at": {"time": "50ms"}},
+        {"kind": "corrupt", **one, "at": {"step": 2}},
+        {"kind": "drop_connection", "of": ["worker-0", "worker-1"], "at": {"time": "60ms"}},
+        {"kind": "pause", **one, "at": {"time": "70ms"}, "lasts": "10ms"},
+        {"kind": "pause", **one, "at": {"step": 3}, "lasts": "10ms"},
+        {"kind": "link", **one, "at": {"time": "80ms"}, "uplink": "5mbit", "lasts": "10ms"},
+        {"kind": "slowdown", **one, "at": {"time": "100ms"}, "factor": 1.5, "lasts": "60s"},
+        *kills([("worker-1", 0.9)]),
+    ]
+
+    trial = RecoveringTrial.run(SYNCHRONOUS["ring"], recovery, events, tmp_path, transport="tcp")
+
+    assert trial.stop_reason == "budget used"
+    assert trial.epochs[-1]["joined"] == ["worker-1"]
+    assert len(trial.events("worker-1", "message_corrupted")) == 2
+    applied = [event["value"] for event in trial.events("worker-1", "event_applied")]
+    phases = [(value["number"], value["phase"]) for value in applied]
+    assert len(phases) == len(set(phases))
+    declared = {event.number for event in trial.plan.events if not event.is_node_fault}
+    assert {number for number, phase in phases if phase == "begin"} == declared
+    assert max(value["lateness_s"] for value in applied) < 0.01
+    last_compute_s = {node: compute_times_s(trial, node)[-1] for node in ("worker-1", "worker-2")}
+    assert last_compute_s["worker-1"] > 1.4 * last_compute_s["worker-2"]  # the slowdown goes on
