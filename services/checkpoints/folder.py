@@ -159,13 +159,18 @@ class CheckpointFolder:
         """
         for folder in self._list_step_folders():
             try:
-                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
-                _check_files(checkpoint)
+                yield _read_complete_checkpoint(folder)
             except CheckpointError as error:
                 if (folder / MANIFEST_NAME).exists():
                     yield error
-            else:
-                yield checkpoint
+
+    def is_complete(self, step: int, plan_digest: str) -> bool:
+        """Return whether a plan has a complete checkpoint after `step` steps."""
+        try:
+            checkpoint = _read_complete_checkpoint(self.step_folder(step))
+        except CheckpointError:
+            return False
+        return checkpoint.manifest.plan_digest == plan_digest
 
     def list_complete_steps(self, plan_digest: str) -> tuple[int, ...]:
         """Return the steps of the complete checkpoints of a plan, the newest first."""
@@ -236,6 +241,17 @@ def _read_manifest(folder: Path) -> CheckpointManifest:
     if document.manifest.step != _step_of_folder(folder):
         raise CheckpointError(path, f"is that of step {document.manifest.step}")
     return document.manifest
+
+
+def _read_complete_checkpoint(folder: Path) -> CompleteCheckpoint:
+    """Return the checkpoint in a folder after comparing its files with its manifest.
+
+    Raises:
+        CheckpointError: the checkpoint is not complete, or is damaged.
+    """
+    checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
+    _check_files(checkpoint)
+    return checkpoint
 
 
 def _check_files(checkpoint: CompleteCheckpoint) -> None:

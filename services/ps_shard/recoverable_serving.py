@@ -44,11 +44,19 @@ class RecoverableServing:
             decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
             self._continue_from(decision.first_step)
         self.server.on_update = self._keep_updated_state
-        while not await self.follower.run_until_change(self.server.serve_workers()):
+        while not await self.follower.run_until_change(self._serve_workers()):
             decision = await self.follower.agree_on_first_step(self._recovery_steps)
             self._continue_from(decision.first_step)
             self.follower.log_recovery(decision.first_step)
         return self.server
+
+    async def _serve_workers(self) -> None:
+        """Serve the workers of the current membership epoch.
+
+        Workers write a checkpoint if one is due at the first step of the epoch, so the server does, too.
+        """
+        await self._write_due_checkpoint()
+        await self.server.serve_workers()
 
     @property
     def _recovery_steps(self) -> tuple[int, ...]:
@@ -66,6 +74,10 @@ class RecoverableServing:
     async def _keep_updated_state(self) -> None:
         """Keep the state after an update in memory, and write a checkpoint if one is due."""
         self._keep_state()
+        await self._write_due_checkpoint()
+
+    async def _write_due_checkpoint(self) -> None:
+        """Write a checkpoint of the current state if one is due."""
         step = self.server.machine.version * self.steps_per_update
         if self.checkpoints is not None and self.checkpoints.is_due(step):
             self.server.update_log.flush()  # a trial that continues from the checkpoint needs the log of all updates

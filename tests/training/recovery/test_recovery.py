@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from recovering_trial import RecoveringTrial
 
+from services.checkpoints.folder import CheckpointFolder
 from services.coordinator.model_evaluation import ModelEvaluator
 from services.plan import COORDINATOR
 
@@ -186,6 +187,38 @@ def test_a_node_that_is_lost_twice_joins_the_epoch_after_its_second_loss(tmp_pat
     last_rejoins = [place for place, kind in enumerate(kinds) if kind == "joined again"][-2:]
     assert kinds.index("membership_epoch", kinds.index("membership_epoch") + 1) < min(last_rejoins)
     assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+@pytest.mark.parametrize("name", ["ring", "bsp"])
+def test_nodes_go_back_to_the_same_checkpoint_again(name: str, tmp_path: Path) -> None:
+    """A checkpoint to which nodes have gone back stays complete, although it is due at their first step."""
+    recovery = {**RESTORE, "heartbeat_timeout": "100ms"}
+    losses = [
+        {"kind": "kill", "of": [worker], "at": {"step": step}} for worker, step in (("worker-1", 15), ("worker-2", 16))
+    ]
+
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, losses, tmp_path / "1")
+
+    recoveries = disturbed.events(COORDINATOR, "membership_recovery")
+    assert [event["metadata"]["step"] for event in recoveries] == [12, 12]
+    assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+@pytest.mark.parametrize("step", [23, 24, 25])
+@pytest.mark.parametrize("policy", ["continue", "rejoin"])
+@pytest.mark.parametrize("name", ["ring", "bsp"])
+def test_a_checkpoint_is_complete_after_nodes_have_gone_back_to_its_step(
+    name: str, policy: str, step: int, tmp_path: Path
+) -> None:
+    """The trial of 45 steps has one checkpoint, at step 24; nodes continue from a state in memory."""
+    recovery = {"on_failure": policy, "heartbeat_timeout": "100ms", "checkpoint": {"steps": 24}}
+    loss = {"kind": "kill", "of": ["worker-1"], "at": {"step": step}}
+
+    trial = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [loss], tmp_path)
+
+    assert trial.epochs
+    assert CheckpointFolder(tmp_path).list_complete_steps(trial.plan.sha256) == (24,)
 
 
 def test_a_stopped_trial_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
