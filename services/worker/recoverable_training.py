@@ -16,6 +16,10 @@ from services.worker.training_position import (
     import_position,
 )
 
+# Limit on the state that another worker sends.
+MAX_STATE_BYTES_PER_PARAMETER = 64 * 8  # for parameters, state of the optimiser and the algorithm; each of 64 bits
+MAX_OTHER_STATE_BYTES = 1 << 20  # arrays whose length does not depend on the model
+
 
 @dataclass
 class RecoverableTraining:
@@ -107,7 +111,8 @@ class RecoverableTraining:
             positions.append(self._read_checkpoint(self.checkpoints, decision.first_step))
         elif name in decision.state_receivers:
             context = self.worker.algorithm_context
-            state = await receive_state(context.transport, decision.state_source, context.device)
+            max_bytes = MAX_STATE_BYTES_PER_PARAMETER * self.worker.plan.parameters + MAX_OTHER_STATE_BYTES
+            state = await receive_state(context.transport, decision.state_source, context.device, max_bytes)
             position = import_position(state)
             self.points.replace_all(position)
             positions.append(position)
