@@ -43,12 +43,11 @@ class CheckpointIdentity(FrozenRecord):
     samples: int = Field(0, ge=0)  # of all workers, used for the parameters
 
 
-class StoredArray(FrozenRecord):
-    """Type, shape and place of an array in a checkpoint file."""
+class ArrayLayout(FrozenRecord):
+    """Type and shape of an array."""
 
     dtype: str  # as NumPy writes it, such as "<f4"
     shape: tuple[int, ...] = Field(max_length=MAX_AXES)
-    offset: int = Field(ge=0)  # of the first byte, from the start of the data
 
     @field_validator("dtype")
     @classmethod
@@ -68,6 +67,12 @@ class StoredArray(FrozenRecord):
     def nbytes(self) -> int:
         """Size of the array in bytes."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class StoredArray(ArrayLayout):
+    """Type, shape and place of an array in a checkpoint file."""
+
+    offset: int = Field(ge=0)  # of the first byte, from the start of the data
 
 
 class CheckpointHeader(FrozenRecord):

@@ -166,13 +166,18 @@ class CheckpointFolder:
         """
         for folder in self._list_step_folders():
             try:
-                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
-                _check_files(checkpoint)
+                yield _read_complete_checkpoint(folder)
             except CheckpointError as error:
                 if (folder / MANIFEST_NAME).exists():
                     yield error
-            else:
-                yield checkpoint
+
+    def is_complete(self, step: int, plan_digest: str) -> bool:
+        """Return whether a plan has a complete checkpoint after `step` steps."""
+        try:
+            checkpoint = _read_complete_checkpoint(self.step_folder(step))
+        except CheckpointError:
+            return False
+        return checkpoint.manifest.plan_digest == plan_digest
 
     def list_steps_of_node(self, node: str, plan_digest: str) -> tuple[int, ...]:
         """Return the steps of the checkpoints of a plan from which a node can continue, the newest first.
@@ -266,6 +271,17 @@ def _decode_manifest(content: bytes) -> CheckpointManifest | None:
     """
     document = ManifestDocument.model_validate_json(content)
     return document.manifest if document == ManifestDocument.of_manifest(document.manifest) else None
+
+
+def _read_complete_checkpoint(folder: Path) -> CompleteCheckpoint:
+    """Return the checkpoint in a folder after comparing its files with its manifest.
+
+    Raises:
+        CheckpointError: the checkpoint is not complete, or is damaged.
+    """
+    checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
+    _check_files(checkpoint)
+    return checkpoint
 
 
 def _check_files(checkpoint: CompleteCheckpoint) -> None:

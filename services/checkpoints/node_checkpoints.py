@@ -41,8 +41,12 @@ class NodeCheckpoints:
     log: RunLog
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint is due before `step`."""
-        return step > 0 and step % self.period == 0
+        """Return whether a checkpoint is due before `step`.
+
+        A complete checkpoint is not written again after nodes have gone back to its step: it would be lost until all
+        nodes have replaced their files.
+        """
+        return step > 0 and step % self.period == 0 and not self.folder.is_complete(step, self.plan_digest)
 
     async def write(self, step: int, epoch: int, samples: int, state: State) -> None:
         """Write the state before `step`, and report it to the coordinator, which completes the checkpoint.

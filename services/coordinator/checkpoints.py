@@ -24,17 +24,20 @@ class CheckpointCompletion:
     _files: dict[tuple[int, int], dict[str, WrittenCheckpoint]] = field(default_factory=dict)  # by epoch and step
 
     def handle_report(self, report: CheckpointReport) -> None:
-        """Record a file, and complete its checkpoint if it is the last one. Files of earlier epochs do not count.
+        """Record a file, and complete its checkpoint if it is the last one.
+
+        Files of earlier epochs, and of nodes that are not members, do not count.
 
         Raises:
             CheckpointError: the manifest can't be written.
         """
         membership = self.get_membership()
-        if report.epoch != membership.epoch:
+        members = {*membership.workers, *self.server_names}
+        if report.epoch != membership.epoch or report.node_name not in members:
             return
         files = self._files.setdefault((report.epoch, report.step), {})
         files[report.node_name] = WrittenCheckpoint(report.bytes, report.digest)
-        if files.keys() < {*membership.workers, *self.server_names}:
+        if files.keys() != members:
             return
         del self._files[report.epoch, report.step]
         self.folder.write_manifest(

@@ -86,7 +86,8 @@ class RunStateMachine:
     def handle_evaluation_point(self, report: EvaluationPointReport) -> list[RunAction]:
         """Record a worker's report at an evaluation point.
 
-        A repeated report changes nothing and gets no second reply.
+        A repeated report changes nothing and gets no second reply. Neither does a report that a synchronous worker sent
+        without parameters before it became the evaluation worker: the worker reports the point again.
 
         Raises:
             ProtocolError: the worker or the evaluation point does not exist.
@@ -102,11 +103,12 @@ class RunStateMachine:
                 f"{report.node_name} can't report evaluation point {report.number}; points are 1 to {last_number}"
             )
         reports = self._point_reports.setdefault(report.number, {})
-        if report.node_name in reports:
+        is_evaluated = report.node_name == self.worker_names[0] and report.number > self._last_evaluated_point
+        if report.node_name in reports or (is_evaluated and self.is_synchronous and not report.parameters):
             return []
         reports[report.node_name] = replace(report, parameters=b"")  # parameters of all points would fill the memory
         actions: list[RunAction] = []
-        if report.node_name == self.worker_names[0] and report.number > self._last_evaluated_point:
+        if is_evaluated and report.parameters:
             actions.append(EvaluateParametersAction(report))
         elif not self.is_synchronous or report.number <= self._last_decided_point:
             actions.append(self._make_reply(report.node_name, report.number))

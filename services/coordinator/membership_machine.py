@@ -71,6 +71,11 @@ class MembershipStateMachine:
             self.settings.checkpoint is None
         )  # else nodes begin with the last checkpoint, if there is one
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether nodes still have to agree on the step from which they continue; no node leaves meanwhile."""
+        return not self._is_decided
+
     def start_watching(self, now_s: float) -> None:
         """Expect heartbeats of all nodes from now on."""
         self._last_heartbeat_s = dict.fromkeys((*self.worker_names, *self.server_names), now_s)

@@ -184,7 +184,13 @@ class CoordinatorRuntime:
         return self.machine.stop_reason
 
     async def leave(self, node_name: str, final_report: FinalNodeReport) -> None:
-        """Record that a node leaves the run after its work, and keep its final state."""
+        """Record that a node leaves the run after its work, and keep its final state.
+
+        During a recovery, the call does not return: all nodes wait for the report of this one. It learns of the new
+        membership, cancels the call, and continues with them.
+        """
+        if self.membership.machine.is_recovering:
+            await asyncio.Event().wait()
         self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         self.membership.machine.handle_leave(node_name)

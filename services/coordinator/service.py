@@ -9,6 +9,7 @@ import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from services.checkpoints.checkpoint_error import CheckpointError
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.step_events import StepEventStarts
 from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
@@ -154,7 +155,10 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
     async def ReportCheckpoint(self, request: wire.CheckpointReport, context: Any) -> wire.StepAck:  # noqa: N802
         await self._check_caller(request.node_name, context)
         report = CheckpointReport(request.node_name, request.epoch, request.step, request.bytes, request.digest)
-        self._runtime.checkpoints.handle_report(report)
+        try:
+            self._runtime.checkpoints.handle_report(report)
+        except CheckpointError as error:
+            await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         return wire.StepAck()
 
 

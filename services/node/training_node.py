@@ -82,7 +82,8 @@ async def _run_worker_on_device(
                 else None
             )
         worker = training_task.result()
-        await node_services.control.leave(server_task.result() if server_task else worker.final_report)
+        if not _can_recover(plan):
+            await node_services.control.leave(server_task.result() if server_task else worker.final_report)
     tally = worker.counters
     log_node_totals(
         node_services,
@@ -93,13 +94,18 @@ async def _run_worker_on_device(
     )
 
 
+def _can_recover(plan: TrainingPlan) -> bool:
+    """Return whether nodes continue from an earlier step after a change of the membership, until they have left."""
+    return plan.recovery.is_active and plan.is_synchronous
+
+
 async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServices) -> WorkerRuntime:
     """Train, and return the worker at the end: another one if the membership has changed."""
     if not plan.recovery.is_active:
         await worker.train()
         return worker
     follower = _make_membership_follower(plan, worker.node, services)
-    if not plan.is_synchronous:
+    if not _can_recover(plan):
         await UninterruptedTraining(worker, follower).train()
         return worker
     pattern = plan.strategy.training_phases().first.describe_worker_exchange()
@@ -111,6 +117,7 @@ async def _train(plan: TrainingPlan, worker: WorkerRuntime, services: NodeServic
         RecoveryPoints(pattern.exchange_period, capacity),
         _make_checkpoints(plan, worker.node, services, worker.algorithm_context.device),
         plan.recovery.on_failure == "restore",
+        services.control.leave,
         continues_other_trial=plan.continued is not None and not plan.continued.is_attempt,
     )
     return await training.train()
@@ -192,7 +199,8 @@ async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services
         final_message = await _run_server_in_all_phases(plan, node, server, node_services)
     update_seconds = round(node_services.update_time.seconds, 6)
     log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0, update_seconds=update_seconds)
-    await node_services.control.leave(final_message)
+    if not _can_recover(plan):
+        await node_services.control.leave(final_message)
 
 
 async def _run_server_in_all_phases(
@@ -210,13 +218,15 @@ async def _run_server_in_all_phases(
     switch = plan.strategy.training_phases().switch
     if plan.recovery.is_active:
         follower = _make_membership_follower(plan, node, services)
-        if not plan.is_synchronous:
+        if not _can_recover(plan):
             await EvictingServing(server, follower).serve()
             return server.final_shard_state
         regroup = partial(regroup_server, plan, node, services)
         checkpoints = _make_checkpoints(plan, node, services, select_compute_device("cpu"))
         restores = plan.recovery.on_failure == "restore"
-        serving = RecoverableServing(server, regroup, follower, plan.exchange_period, checkpoints, restores)
+        serving = RecoverableServing(
+            server, regroup, follower, plan.exchange_period, checkpoints, restores, services.control.leave
+        )
         return (await serving.serve()).final_shard_state
     if switch is None or plan.second_phase is None:
         await server.serve_workers()

@@ -1,12 +1,13 @@
 """Serving of a shard that goes on after the loss of a worker, and that can begin with a checkpoint."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from services.checkpoints.node_checkpoints import NodeCheckpoints
 from services.parameter_server.server_state import ServerState
 from services.ps_shard.runtime import ServerRuntime
+from services.runtime.control import FinalNodeReport
 from services.runtime.membership import Membership
 from services.runtime.membership_follower import MembershipFollower
 
@@ -26,6 +27,7 @@ class RecoverableServing:
     steps_per_update: int
     checkpoints: NodeCheckpoints | None  # None: no checkpoint is written
     continues_from_checkpoints: bool  # whether nodes go back to a checkpoint after a loss, not to a step in memory
+    leave: Callable[[FinalNodeReport], Awaitable[None]]  # leaves the run
     _states: "OrderedDict[int, ServerState]" = field(default_factory=OrderedDict)  # by the next step of workers
     _initial_state: ServerState = field(init=False)
 
@@ -33,7 +35,7 @@ class RecoverableServing:
         self._initial_state = self.server.copy_state()
 
     async def serve(self) -> ServerRuntime:
-        """Serve the workers to the end of the run, and return the server of the last membership epoch.
+        """Serve the workers to the end of the run, leave it, and return the server of the last membership epoch.
 
         Raises:
             CheckpointError: a checkpoint can't be written or read.
@@ -44,11 +46,20 @@ class RecoverableServing:
             decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
             self._continue_from(decision.first_step)
         self.server.on_update = self._keep_updated_state
-        while not await self.follower.run_until_change(self.server.serve_workers()):
+        while not await self.follower.run_until_change(self._serve_and_leave()):
             decision = await self.follower.agree_on_first_step(self._recovery_steps)
             self._continue_from(decision.first_step)
             self.follower.log_recovery(decision.first_step)
         return self.server
+
+    async def _serve_and_leave(self) -> None:
+        """Serve the workers of the current membership epoch to the end of the run, and leave it.
+
+        Workers write a checkpoint if one is due at the first step of the epoch, so the server does, too.
+        """
+        await self._write_due_checkpoint()
+        await self.server.serve_workers()
+        await self.leave(self.server.final_shard_state)
 
     @property
     def _recovery_steps(self) -> tuple[int, ...]:
@@ -66,6 +77,10 @@ class RecoverableServing:
     async def _keep_updated_state(self) -> None:
         """Keep the state after an update in memory, and write a checkpoint if one is due."""
         self._keep_state()
+        await self._write_due_checkpoint()
+
+    async def _write_due_checkpoint(self) -> None:
+        """Write a checkpoint of the current state if one is due."""
         step = self.server.machine.version * self.steps_per_update
         if self.checkpoints is not None and self.checkpoints.is_due(step):
             self.server.update_log.flush()  # a trial that continues from the checkpoint needs the log of all updates

@@ -77,4 +77,9 @@ class MembershipClient(ABC):
 
     @abstractmethod
     async def report_checkpoint(self, report: CheckpointReport) -> None:
-        """Report a file that this node has written; the checkpoint is complete when all nodes have reported theirs."""
+        """Report a file that this node has written; the checkpoint is complete when all nodes have reported theirs.
+
+        Raises:
+            CheckpointError: the coordinator, in the same process, can't write the manifest.
+            HostError: the coordinator, in another process, can't write the manifest.
+        """

@@ -1,10 +1,11 @@
 """Training of a worker that goes on after the loss of a worker, and that can begin with a checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from services.checkpoints.node_checkpoints import NodeCheckpoints
 from services.checkpoints.state_transfer import receive_state, send_state
+from services.runtime.control import FinalNodeReport
 from services.runtime.membership import Membership, RecoveryDecision
 from services.runtime.membership_follower import MembershipFollower
 from services.worker.runtime import WorkerRuntime
@@ -14,6 +15,10 @@ from services.worker.training_position import (
     export_position,
     import_position,
 )
+
+# Limit on the state that another worker sends.
+MAX_STATE_BYTES_PER_PARAMETER = 64 * 8  # for parameters, state of the optimiser and the algorithm; each of 64 bits
+MAX_OTHER_STATE_BYTES = 1 << 20  # arrays whose length does not depend on the model
 
 
 @dataclass
@@ -31,10 +36,12 @@ class RecoverableTraining:
     points: RecoveryPoints
     checkpoints: NodeCheckpoints | None  # None: no checkpoint is written
     continues_from_checkpoints: bool  # whether nodes go back to a checkpoint after a loss, not to a step in memory
+    leave: Callable[[FinalNodeReport], Awaitable[None]]  # leaves the run
     continues_other_trial: bool = False  # whether the checkpoint of the first step is that of another trial
+    _is_leaving: bool = False
 
     async def train(self) -> WorkerRuntime:
-        """Train to the end of the run, and return the worker of the last membership epoch.
+        """Train to the end of the run, leave it, and return the worker of the last membership epoch.
 
         Raises:
             CheckpointError: a checkpoint can't be written or read.
@@ -43,9 +50,21 @@ class RecoverableTraining:
         """
         await self.follower.begin()
         position = await self._begin() if self.follower.membership.epoch or self.checkpoints else None
-        while not await self.follower.run_until_change(self.worker.train(position, self._keep_position)):
+        while not await self.follower.run_until_change(self._train_and_leave(position)):
+            if self._is_leaving and self.worker.node.name not in self.follower.membership.workers:
+                break  # it has left, and the others continue without it
             position = await self._recover()
         return self.worker
+
+    async def _train_and_leave(self, position: TrainingPosition | None) -> None:
+        """Train to the end of the run, and leave it.
+
+        Other workers may still need this one until it has left: if the membership changes before, it recovers, too.
+        """
+        self._is_leaving = False
+        await self.worker.train(position, self._keep_position)
+        self._is_leaving = True
+        await self.leave(self.worker.final_report)
 
     async def _begin(self) -> TrainingPosition | None:
         """Return the position with which this worker begins: after its restart, or that of a checkpoint."""
@@ -92,7 +111,8 @@ class RecoverableTraining:
             positions.append(self._read_checkpoint(self.checkpoints, decision.first_step))
         elif name in decision.state_receivers:
             context = self.worker.algorithm_context
-            state = await receive_state(context.transport, decision.state_source, context.device)
+            max_bytes = MAX_STATE_BYTES_PER_PARAMETER * self.worker.plan.parameters + MAX_OTHER_STATE_BYTES
+            state = await receive_state(context.transport, decision.state_source, context.device, max_bytes)
             position = import_position(state)
             self.points.replace_all(position)
             positions.append(position)

@@ -65,18 +65,18 @@ def push(shard: ShardStateMachine, now: float = 0.0, **fields: Any) -> list[Any]
     return shard.handle_push(WorkerPush(**fields), now)
 
 
-def point_reached(run: RunStateMachine, node: str, number: int) -> list[Any]:
-    return run.handle_evaluation_point(point_report(node, number))
+def point_reached(run: RunStateMachine, node: str, number: int, params: str = "params") -> list[Any]:
+    return run.handle_evaluation_point(point_report(node, number, params.encode()))
 
 
 def evaluated(run: RunStateMachine, number: int, accuracy: float) -> list[Any]:
     return run.handle_evaluation(point_report("worker-0", number), {"accuracy": accuracy})
 
 
-def point_report(node: str, number: int) -> EvaluationPointReport:
+def point_report(node: str, number: int, params: bytes = b"params") -> EvaluationPointReport:
     """Return a report with ten steps and 100 samples per point; the mean loss is the number of the point."""
     return EvaluationPointReport(
-        node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50
+        node, number, 10 * number, 100 * number, loss_sum=50.0 * number, loss_samples=50, parameters=params
     )
 
 

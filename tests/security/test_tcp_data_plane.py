@@ -149,8 +149,19 @@ def test_a_sender_without_a_proof_in_time_is_refused_and_recorded(
     assert refused["reason"] == "no proof of identity within 0.2 s"
 
 
+@pytest.mark.parametrize(
+    ("protection", "reason"),
+    [
+        ("signed", "more than 6 streams wait for a proof of identity"),
+        ("tls", "more than 6 connections wait for a TLS handshake"),
+    ],
+)
 def test_the_number_of_streams_without_a_proof_is_bounded(
-    attack_b: RunAttack, addresses: dict[str, Address], monkeypatch: pytest.MonkeyPatch
+    attack_b: RunAttack,
+    addresses: dict[str, Address],
+    monkeypatch: pytest.MonkeyPatch,
+    protection: DataProtection,
+    reason: str,
 ) -> None:
     """Ten streams within the time limit: six may wait for a proof, four are closed at once."""
     monkeypatch.setattr("services.transport.tcp.data_plane.MAX_UNIDENTIFIED_STREAMS", 6)
@@ -162,9 +173,7 @@ def test_the_number_of_streams_without_a_proof_is_bounded(
             writer.transport.abort()
         await asyncio.sleep(0.05)
 
-    assert [refused["reason"] for refused in attack_b(attack)] == [
-        "more than 6 streams wait for a proof of identity"
-    ] * 4
+    assert [refused["reason"] for refused in attack_b(attack, protection=protection)] == [reason] * 4
 
 
 def test_a_node_logs_a_bounded_number_of_rejections() -> None:

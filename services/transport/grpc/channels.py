@@ -7,7 +7,14 @@ import grpc
 
 from services.cluster.addresses import Address
 from services.runtime.identity import NodeIdentity
-from services.schema.errors import AuthenticationError, DeadlineExceeded, EvictedError, NetworkError, PeerUnreachable
+from services.schema.errors import (
+    AuthenticationError,
+    DeadlineExceeded,
+    EvictedError,
+    HostError,
+    NetworkError,
+    PeerUnreachable,
+)
 
 MIB = 1 << 20
 # Measured on loopback: the size limits must be lifted; large frames and write buffers give some 15 % more throughput.
@@ -86,13 +93,17 @@ def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity 
 
 @asynccontextmanager
 async def translate_grpc_errors(peer_name: str) -> AsyncIterator[None]:
-    """Translate gRPC errors in a `with` block into a `NetworkError`.
+    """Translate gRPC errors in a `with` block into Ensayo's errors.
 
-    The raised error contains the name of the peer node.
+    Raises:
+        HostError: the peer can't store data; gRPC itself never uses this status.
+        NetworkError: another error, with the name of the peer node.
     """
     try:
         yield
     except grpc.aio.AioRpcError as error:
+        if error.code() == grpc.StatusCode.DATA_LOSS:
+            raise HostError(error.details()) from error
         raise make_network_error(peer_name, error) from error
 
 

@@ -33,6 +33,7 @@ class TcpTransport(SocketTransport):
     async def start(self) -> None:
         self._streams: dict[str, OutgoingStream] = {}
         self._receivers: set[StreamReceiver] = set()
+        self._tls_handshakes: set[IncomingTlsHandshake] = set()
         self._received_streams = ReceivedStreams(
             self._mailbox,
             lambda source: wait_until_node_has_ended(self._addresses[source]),
@@ -151,6 +152,11 @@ class TcpTransport(SocketTransport):
     def _send_time_limit(self) -> SendTimeLimit:
         return SendTimeLimit(self._timeout_s, self._timeout_wall_s)
 
+    @property
+    def _max_unidentified_streams(self) -> int:
+        """Number of incoming streams that may wait for a TLS handshake, and for a proof of identity."""
+        return max(MAX_UNIDENTIFIED_STREAMS, 2 * len(self._addresses))
+
     def _make_receiver(self) -> StreamReceiver:
         """Return the receiver of a connection that another node has just opened."""
         return StreamReceiver(
@@ -161,7 +167,7 @@ class TcpTransport(SocketTransport):
             self._received_streams,
             self._count_padding_bytes,
             payload_limit_bytes=self._payload_limit_bytes,
-            max_unidentified_streams=max(MAX_UNIDENTIFIED_STREAMS, 2 * len(self._addresses)),
+            max_unidentified_streams=self._max_unidentified_streams,
             record_rejection=self._record_rejection,
             authenticates_messages=self._authenticates_messages,
         )
@@ -169,5 +175,9 @@ class TcpTransport(SocketTransport):
     def _make_tls_handshake(self, tls_context: ssl.SSLContext) -> IncomingTlsHandshake:
         """Return the TLS handshake of a connection that another process has just opened."""
         return IncomingTlsHandshake(
-            tls_context, self._make_receiver, partial(self._record_rejection, claimed_sender="")
+            tls_context,
+            self._make_receiver,
+            partial(self._record_rejection, claimed_sender=""),
+            self._tls_handshakes,
+            self._max_unidentified_streams,
         )

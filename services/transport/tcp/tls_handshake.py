@@ -22,6 +22,8 @@ class IncomingTlsHandshake(asyncio.Protocol):
         tls_context: ssl.SSLContext,
         make_receiver: Callable[[], asyncio.BufferedProtocol],
         record_failure: RecordFailure,
+        handshakes: "set[IncomingTlsHandshake]",
+        max_handshakes: int,
     ) -> None:
         """Create the protocol of a connection that has not been accepted yet.
 
@@ -29,10 +31,14 @@ class IncomingTlsHandshake(asyncio.Protocol):
             tls_context: of this node.
             make_receiver: returns the receiver of the stream.
             record_failure: records why the handshake failed.
+            handshakes: handshakes of this node; this one is a member from its connection to its end.
+            max_handshakes: handshakes that may be under way at the same time.
         """
         self._tls_context = tls_context
         self._make_receiver = make_receiver
         self._record_failure = record_failure
+        self._open_handshakes = handshakes
+        self._max_handshakes = max_handshakes
         self._is_connected = False
         self._received = bytearray()  # decrypted bytes that the receiver has not got yet
 
@@ -41,7 +47,12 @@ class IncomingTlsHandshake(asyncio.Protocol):
             return
         self._is_connected = True
         connection = cast("asyncio.Transport", transport)
+        if len(self._open_handshakes) >= self._max_handshakes:
+            self._record_failure(f"more than {self._max_handshakes} connections wait for a TLS handshake")
+            connection.abort()
+            return
         connection.pause_reading()  # the first bytes belong to the handshake
+        self._open_handshakes.add(self)
         self._handshake = asyncio.get_running_loop().create_task(self._do_handshake(connection))
 
     def data_received(self, data: bytes) -> None:
@@ -60,6 +71,8 @@ class IncomingTlsHandshake(asyncio.Protocol):
             self._record_failure(f"the TLS handshake failed: {reason or error}")
             connection.abort()
             return
+        finally:
+            self._open_handshakes.discard(self)
         assert encrypted is not None  # noqa: S101 - its type is optional only for transports that are closing
         receiver = self._make_receiver()
         receiver.connection_made(encrypted)

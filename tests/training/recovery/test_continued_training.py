@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from recovering_trial import RecoveringTrial
 
+from services.plan import COORDINATOR
+
 CHECKPOINTS = {"checkpoint": {"steps": 24}}  # of 45 steps
 ERROR_FEEDBACK = {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 1.0}}
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -52,3 +54,18 @@ def test_training_continues_on_another_number_of_workers(name: str, workers: int
     assert continued.plan.workers == workers
     assert continued.samples == earlier.budget
     assert continued.final_loss == pytest.approx(earlier.final_loss, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_continued_trial_goes_back_to_its_first_checkpoint(name: str, tmp_path: Path) -> None:
+    """The checkpoint with which it begins stays complete, although it is due at the first step (24) of the trial."""
+    RecoveringTrial.run(STRATEGIES[name], CHECKPOINTS, [], tmp_path / "0")
+    checkpoint = {"steps": 8, "initial": str(tmp_path / "0")}
+    recovery = {"on_failure": "restore", "restart_delay": "200ms", "checkpoint": checkpoint}
+    loss = {"kind": "kill", "of": ["worker-1"], "at": {"step": 26}}
+
+    undisturbed = RecoveringTrial.run(STRATEGIES[name], recovery, [], tmp_path / "1")
+    disturbed = RecoveringTrial.run(STRATEGIES[name], recovery, [loss], tmp_path / "2")
+
+    assert [event["metadata"]["step"] for event in disturbed.events(COORDINATOR, "membership_recovery")] == [24]
+    assert disturbed.params_sha256 == undisturbed.params_sha256

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from recovering_trial import RecoveringTrial
 
+from services.checkpoints.folder import CheckpointFolder
 from services.coordinator.model_evaluation import ModelEvaluator
+from services.node.simulate import InProcessCoordinatorClient
 from services.plan import COORDINATOR
 from services.runtime.run_log import STEP_COLUMNS
 
@@ -65,6 +67,74 @@ def test_training_continues_without_lost_workers_and_uses_exactly_its_budget(
     if trial.epochs:
         assert set(trial.epochs[-1]["workers"]) == {f"worker-{k}" for k in range(4)} - set(trial.lost_nodes)
     assert trial.has_equal_replicas_at_evaluations or name not in ("ring", "tree", "buckets", "bsp")
+
+
+@pytest.mark.parametrize("policy", ["continue", "rejoin"])
+@pytest.mark.parametrize("name", ["ring", "bsp", "local_sgd"])
+@pytest.mark.parametrize("delayed_call", ["leave", "await_membership"])
+def test_a_worker_that_wants_to_leave_takes_part_in_a_recovery(
+    delayed_call: str, name: str, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worker 0 has finished its work when another worker is lost; worker 2 still waits for the last reply.
+
+    Worker 0 has not left, or learns of the new membership only after the coordinator has received its call.
+    """
+    recovery = {"on_failure": policy, "heartbeat_timeout": "100ms", "restart_delay": "100ms"}
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [], tmp_path / "0")
+    end_s = undisturbed.seconds
+    report_evaluation_point = InProcessCoordinatorClient.report_evaluation_point
+    leave, await_membership = InProcessCoordinatorClient.leave, InProcessCoordinatorClient.await_membership
+
+    async def sleep(client: InProcessCoordinatorClient, seconds: float) -> None:
+        await client.runtime.clock.sleep_until(client.runtime.clock.now() + seconds)
+
+    async def receive_last_reply_late(client: InProcessCoordinatorClient, report: Any) -> Any:
+        reply = await report_evaluation_point(client, report)
+        if client.node_name == "worker-2" and report.steps == client.runtime.plan.steps:
+            await sleep(client, 1.0)
+        return reply
+
+    async def leave_late(client: InProcessCoordinatorClient, report: Any) -> None:
+        await sleep(client, 0.4)
+        await leave(client, report)
+
+    async def learn_of_membership_late(client: InProcessCoordinatorClient, known_epoch: int) -> Any:
+        membership = await await_membership(client, known_epoch)
+        if client.node_name == "worker-0" and delayed_call == "await_membership" and membership.epoch == 1:
+            await sleep(client, 0.4)
+        return membership
+
+    monkeypatch.setattr(InProcessCoordinatorClient, "report_evaluation_point", receive_last_reply_late)
+    monkeypatch.setattr(InProcessCoordinatorClient, "leave", leave_late)
+    monkeypatch.setattr(InProcessCoordinatorClient, "await_membership", learn_of_membership_late)
+
+    trial = RecoveringTrial.run(SYNCHRONOUS[name], recovery, kills([("worker-1", end_s)]), tmp_path / "1")
+
+    assert trial.epochs
+    assert trial.samples == trial.budget
+
+
+def test_a_worker_that_has_left_is_not_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker 0 has left, and waits for the reply, when the workers that still need each other lose another one."""
+    strategy, recovery = CONTINUE["d_psgd"], {"on_failure": "continue", "heartbeat_timeout": "100ms"}
+    undisturbed = RecoveringTrial.run(strategy, recovery, [], tmp_path / "0")
+    leave = InProcessCoordinatorClient.leave
+
+    async def leave_late(client: InProcessCoordinatorClient, report: Any) -> None:
+        clock, end_s = client.runtime.clock, client.runtime.clock.now() + 1.0
+        if client.node_name != "worker-0":
+            await clock.sleep_until(end_s)
+        await leave(client, report)
+        await clock.sleep_until(end_s)
+
+    monkeypatch.setattr(InProcessCoordinatorClient, "leave", leave_late)
+
+    trial = RecoveringTrial.run(strategy, recovery, kills([("worker-1", undisturbed.seconds)]), tmp_path / "1")
+
+    (epoch,) = trial.epochs
+    assert epoch["workers"] == ["worker-2", "worker-3"]
+    assert trial.lost_nodes == ["worker-1"]
+    assert trial.events("worker-0", "node_stop")
 
 
 @pytest.mark.parametrize("name", ["asp", "ssp", "gba", "backup"])
@@ -187,6 +257,38 @@ def test_a_node_that_is_lost_twice_joins_the_epoch_after_its_second_loss(tmp_pat
     last_rejoins = [place for place, kind in enumerate(kinds) if kind == "joined again"][-2:]
     assert kinds.index("membership_epoch", kinds.index("membership_epoch") + 1) < min(last_rejoins)
     assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+@pytest.mark.parametrize("name", ["ring", "bsp"])
+def test_nodes_go_back_to_the_same_checkpoint_again(name: str, tmp_path: Path) -> None:
+    """A checkpoint to which nodes have gone back stays complete, although it is due at their first step."""
+    recovery = {**RESTORE, "heartbeat_timeout": "100ms"}
+    losses = [
+        {"kind": "kill", "of": [worker], "at": {"step": step}} for worker, step in (("worker-1", 15), ("worker-2", 16))
+    ]
+
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [], tmp_path / "0")
+    disturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, losses, tmp_path / "1")
+
+    recoveries = disturbed.events(COORDINATOR, "membership_recovery")
+    assert [event["metadata"]["step"] for event in recoveries] == [12, 12]
+    assert disturbed.params_sha256 == undisturbed.params_sha256
+
+
+@pytest.mark.parametrize("step", [23, 24, 25])
+@pytest.mark.parametrize("policy", ["continue", "rejoin"])
+@pytest.mark.parametrize("name", ["ring", "bsp"])
+def test_a_checkpoint_is_complete_after_nodes_have_gone_back_to_its_step(
+    name: str, policy: str, step: int, tmp_path: Path
+) -> None:
+    """The trial of 45 steps has one checkpoint, at step 24; nodes continue from a state in memory."""
+    recovery = {"on_failure": policy, "heartbeat_timeout": "100ms", "checkpoint": {"steps": 24}}
+    loss = {"kind": "kill", "of": ["worker-1"], "at": {"step": step}}
+
+    trial = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [loss], tmp_path)
+
+    assert trial.epochs
+    assert CheckpointFolder(tmp_path).list_complete_steps(trial.plan.sha256) == (24,)
 
 
 def test_a_stopped_trial_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
