@@ -247,6 +247,8 @@ async def _run_worker_or_server(
     )
     transport.limit_incoming_streams(plan.payload_limit_bytes, connections.rejections, connections)
     transport.log_connections(ConnectionLog(log))
+    if plan.recovery.changes_membership:
+        transport.tolerate_lost_peers()
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(

@@ -5,7 +5,8 @@ The base class shapes outgoing and incoming messages and has the mailbox.
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
@@ -25,6 +26,7 @@ from services.runtime.transport import (
     SentTraffic,
     Transport,
 )
+from services.schema.errors import NetworkError
 from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
 from services.transport.grpc.connection_watch import ConnectionWatch
 from services.transport.mailbox import Mailbox
@@ -90,6 +92,7 @@ class SocketTransport(Transport):
         self._rejections: RefusedConnectionLog | None = None
         self._connections: ConnectionWatch | None = None
         self._connection_log: ConnectionLog | None = None
+        self._tolerates_lost_peers = False
 
     def limit_incoming_streams(
         self, payload_limit_bytes: int, rejections: RefusedConnectionLog, connections: ConnectionWatch | None = None
@@ -106,6 +109,10 @@ class SocketTransport(Transport):
     def log_connections(self, log: ConnectionLog) -> None:
         """Log connections that end early, and those that replace them. Call this before `start`."""
         self._connection_log = log
+
+    def tolerate_lost_peers(self) -> None:
+        """Let `stop` ignore errors of outgoing streams: a peer that is lost at the end has nothing more to receive."""
+        self._tolerates_lost_peers = True
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""
@@ -129,7 +136,7 @@ class SocketTransport(Transport):
         received the error.
 
         Raises:
-            NetworkError: a neighbour has ended its side early, or does not end it.
+            NetworkError: a neighbour has ended its side early, or does not end it, and lost peers are not tolerated.
         """
 
     @abstractmethod
@@ -165,6 +172,15 @@ class SocketTransport(Transport):
 
         The message is written after the emulated link has let it pass.
         """
+
+    @contextmanager
+    def _ignore_lost_peer(self) -> Iterator[None]:
+        """Suppress the network errors of the `with` block if lost peers are tolerated."""
+        try:
+            yield
+        except NetworkError:
+            if not self._tolerates_lost_peers:
+                raise
 
     def _record_rejection(self, reason: str, claimed_sender: str) -> None:
         """Record that this node has refused a stream of another process, or a message in it."""

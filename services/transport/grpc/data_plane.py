@@ -139,7 +139,8 @@ class GrpcTransport(SocketTransport):
 
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
-            await self._close_stream(peer_name, stream)
+            with self._ignore_lost_peer():
+                await self._close_stream(peer_name, stream)
         for channel in self._dropped_channels:
             await channel.close()
         if self._receiving:  # neighbours may still send
@@ -164,7 +165,6 @@ class GrpcTransport(SocketTransport):
             async with translate_grpc_errors(peer), asyncio.timeout(self._timeout_wall_s):
                 await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
                 if stream.call.cancelled():  # because a message was broken off at this node
-                    await stream.channel.close()
                     return
                 with suppress(asyncio.InvalidStateError):  # the neighbour has ended the call; its reply says why
                     await self._agree_on_key(peer, stream)
@@ -174,9 +174,10 @@ class GrpcTransport(SocketTransport):
                 receipt = await stream.call
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
+        finally:
+            await stream.channel.close()
         if receipt.messages < stream.sent_messages:
             raise PeerUnreachable(f"{peer} received {receipt.messages} of {stream.sent_messages} sent messages")
-        await stream.channel.close()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)

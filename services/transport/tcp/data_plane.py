@@ -65,7 +65,8 @@ class TcpTransport(SocketTransport):
     async def stop(self) -> None:
         end_prefix = encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM)))
         for stream in self._streams.values():
-            await stream.close(end_prefix)
+            with self._ignore_lost_peer():
+                await stream.close(end_prefix)
         # Neighbours may still send. An unknown process that only keeps a connection open must not delay the end.
         if unfinished_streams := self._received_streams.unfinished:
             await asyncio.wait(unfinished_streams, timeout=self._stream_lifetime_wall_s)
