@@ -92,6 +92,34 @@ def test_a_loss_that_is_noticed_during_an_evaluation_leaves_no_worker_without_a_
     assert trial.samples == trial.budget
 
 
+@pytest.mark.parametrize("lost_workers", [["worker-1"], ["worker-1", "worker-3"]])
+@pytest.mark.parametrize("policy", ["continue", "restore"])
+def test_servers_wait_for_no_worker_that_was_lost_at_the_end(
+    policy: str, lost_workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the loss is noticed, the first worker has left: no membership epoch follows, in which servers go on.
+
+    The last evaluation takes a second, and the workers are killed half-way.
+    """
+    measure_quality = ModelEvaluator.measure_quality
+
+    async def measure_last_quality_slowly(evaluator: ModelEvaluator, params: Any, epoch: int, *counts: int) -> Any:
+        if epoch == evaluator.plan.epochs:
+            await evaluator.clock.sleep_until(evaluator.clock.now() + 1.0)
+        return await measure_quality(evaluator, params, epoch, *counts)
+
+    monkeypatch.setattr(ModelEvaluator, "measure_quality", measure_last_quality_slowly)
+    recovery = {**RESTORE, "on_failure": policy, "restart_delay": "1s"}
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, [], tmp_path / "0")
+    losses = kills([(worker, undisturbed.seconds - 0.5) for worker in lost_workers])
+
+    trial = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, losses, tmp_path / "1")
+
+    assert trial.lost_nodes == lost_workers
+    assert not trial.epochs
+    assert trial.params_sha256 == undisturbed.params_sha256
+
+
 @pytest.mark.parametrize("name", ["ring", "tree", "buckets", "bsp"])
 def test_synchronous_training_continues_with_the_same_batches(name: str, tmp_path: Path) -> None:
     """A step means the same samples on any number of workers, so the final loss differs only by rounding."""
