@@ -93,6 +93,7 @@ class SocketTransport(Transport):
         self._connections: ConnectionWatch | None = None
         self._connection_log: ConnectionLog | None = None
         self._tolerates_lost_peers = False
+        self._lost_peers: set[str] = set()  # peers that were lost, and have not returned
 
     def limit_incoming_streams(
         self, payload_limit_bytes: int, rejections: RefusedConnectionLog, connections: ConnectionWatch | None = None
@@ -131,9 +132,9 @@ class SocketTransport(Transport):
     async def stop(self) -> None:
         """Stop the transport when all messages have arrived.
 
-        Then the peers have received all messages from this node, and all messages to this node have arrived. A stream
-        on which a message was broken off at this node is skipped: its sender has cancelled the message, or has already
-        received the error.
+        Then the peers have received all messages from this node, and all messages to this node have arrived, except
+        those of lost peers. A stream on which a message was broken off at this node is skipped: its sender has
+        cancelled the message, or has already received the error.
 
         Raises:
             NetworkError: a neighbour has ended its side early, or does not end it, and lost peers are not tolerated.
@@ -157,7 +158,9 @@ class SocketTransport(Transport):
         finally:
             await self.abort()
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
+        names = tuple(names)
+        self._lost_peers = (self._lost_peers | set(names)) - set(returned)
         self._mailbox.forget_sources(names, oldest_step)
         for name in names:
             self._drop_stream(name)

@@ -104,7 +104,7 @@ class GrpcTransport(SocketTransport):
         super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, protection, payload_scale)
         self._streams: dict[str, _GrpcSendStream] = {}
         self._dropped_channels: list[grpc.aio.Channel] = []  # to nodes that were lost
-        self._receiving: set[asyncio.Task[Any]] = set()  # one task per open stream of a verified sender
+        self._receiving: dict[asyncio.Task[Any], str] = {}  # one task per open stream -> its verified sender
 
     def _wire_limit_bytes(self) -> int:
         """Return the limit of payload and padding together: the shortest padded piece has one entry of eight bytes."""
@@ -143,8 +143,8 @@ class GrpcTransport(SocketTransport):
                 await self._close_stream(peer_name, stream)
         for channel in self._dropped_channels:
             await channel.close()
-        if self._receiving:  # neighbours may still send
-            await asyncio.wait(self._receiving, timeout=self._stream_lifetime_wall_s)
+        if receiving := [task for task, source in self._receiving.items() if source not in self._lost_peers]:
+            await asyncio.wait(receiving, timeout=self._stream_lifetime_wall_s)  # neighbours may still send
         # gRPC also waits for connections of unknown processes, which must not delay the end by more than this.
         await self._server.stop(STOP_GRACE_S)
 
@@ -251,11 +251,11 @@ class GrpcTransport(SocketTransport):
             stream.call.cancel()
             raise
 
-    def _track_receiving_task(self) -> None:
+    def _track_receiving_task(self, source: str) -> None:
         """Make `stop` wait for the current task, which receives a stream of a verified sender."""
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._receiving.add(task)
-        task.add_done_callback(self._receiving.discard)
+        self._receiving[task] = source
+        task.add_done_callback(self._receiving.pop)
 
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends.
@@ -266,7 +266,7 @@ class GrpcTransport(SocketTransport):
             self._connections.note_call(grpc_context.peer())
         source, authenticator = await self._verify_opening(grpc_context)
         message_count, has_ended = 0, False
-        self._track_receiving_task()
+        self._track_receiving_task(source)
         try:
             async for encoded_message in encoded_messages:
                 message = _decode_from_stream(authenticator, encoded_message)
