@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 
 from services.ps_shard.runtime import ServerRuntime
-from services.runtime.cancellation import cancel_tasks
 from services.runtime.membership_follower import MembershipFollower
 
 EVICTION_POLL_S = 0.05  # virtual seconds
@@ -21,11 +20,10 @@ class EvictingServing:
         """Serve the workers to the end of the run."""
         await self.follower.begin()
         self.server.await_loss = self._await_eviction
-        eviction = asyncio.create_task(self._evict_lost_workers())
-        try:
+        async with asyncio.TaskGroup() as group:
+            eviction = group.create_task(self._evict_lost_workers())
             await self.server.serve_workers()
-        finally:
-            await cancel_tasks(eviction)
+            eviction.cancel()
 
     async def _evict_lost_workers(self) -> None:
         while True:

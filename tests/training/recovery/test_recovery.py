@@ -12,6 +12,8 @@ from recovering_trial import RecoveringTrial
 
 from services.coordinator.model_evaluation import ModelEvaluator
 from services.plan import COORDINATOR
+from services.runtime.membership_follower import MembershipFollower
+from services.schema.errors import DeclaredNodeLoss, PeerUnreachable
 
 ERROR_FEEDBACK = {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}}
 SYNCHRONOUS: dict[str, dict[str, Any]] = {
@@ -239,6 +241,24 @@ def test_a_worker_that_is_frozen_too_long_is_evicted(name: str, policy: str, tmp
     assert trial.samples == trial.budget
     assert trial.lost_nodes == ["worker-1"]
     assert len(trial.epochs[-1]["workers"]) == (3 if policy == "continue" else 4)
+
+
+@pytest.mark.parametrize("node", ["server-0", "worker-0"])
+def test_an_asynchronous_node_that_cannot_follow_the_membership_ends_with_this_error(
+    node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a server would wait for a lost worker until a deadline, which would then be the reason."""
+    await_change = MembershipFollower.await_change
+
+    async def fail_on_node(follower: MembershipFollower) -> None:
+        await await_change(follower)
+        if follower.node_name == node:
+            raise PeerUnreachable("call to coordinator failed")
+
+    monkeypatch.setattr(MembershipFollower, "await_change", fail_on_node)
+
+    with pytest.raises(DeclaredNodeLoss, match="PeerUnreachable: call to coordinator failed; worker-1 was killed"):
+        RecoveringTrial.run(ASYNCHRONOUS["asp"], {"on_failure": "continue"}, kills([("worker-1", 0.4)]), tmp_path)
 
 
 def test_the_loss_of_a_worker_ends_the_trial_without_a_policy(tmp_path: Path) -> None:
