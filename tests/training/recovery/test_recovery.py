@@ -243,6 +243,18 @@ def test_a_worker_that_is_frozen_too_long_is_evicted(name: str, policy: str, tmp
     assert len(trial.epochs[-1]["workers"]) == (3 if policy == "continue" else 4)
 
 
+@pytest.mark.parametrize("name", ["ring", "bsp", "asp"])
+def test_a_frozen_coordinator_considers_no_node_lost(name: str, tmp_path: Path) -> None:
+    """While it is frozen, it reads no heartbeats. A worker that is lost afterwards is noticed as always."""
+    recovery = {"on_failure": "continue", "heartbeat_timeout": "100ms"}
+    freeze = {"kind": "stop", "of": ["coordinator"], "at": {"time": "300ms"}, "lasts": "400ms"}
+
+    trial = RecoveringTrial.run(CONTINUE[name], recovery, [freeze, *kills([("worker-1", 0.9)])], tmp_path)
+
+    assert trial.samples == trial.budget
+    assert trial.lost_nodes == ["worker-1"]
+
+
 @pytest.mark.parametrize("node", ["server-0", "worker-0"])
 def test_an_asynchronous_node_that_cannot_follow_the_membership_ends_with_this_error(
     node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
