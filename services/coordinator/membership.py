@@ -36,14 +36,24 @@ class MembershipCalls:
         """Expect heartbeats of all nodes from now on."""
         self.machine.start_watching(self.clock.now())
 
-    async def watch_heartbeats(self, run_finished: asyncio.Event) -> None:
+    async def watch_heartbeats(
+        self, run_finished: asyncio.Event, wait_until_running: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """Find lost nodes until the run is over.
+
+        Args:
+            run_finished: set when the run is over.
+            wait_until_running: returns when the coordinator is not frozen; None if its whole process is frozen.
 
         Raises:
             NodeLossError: the training can't go on without a lost node.
         """
         while not run_finished.is_set():
-            await self.clock.sleep_until(self.clock.now() + self.machine.settings.heartbeat_interval_s)
+            due_s = self.clock.now() + self.machine.settings.heartbeat_interval_s
+            await self.clock.sleep_until(due_s)
+            if wait_until_running is not None:
+                await wait_until_running()
+            self.machine.excuse_silence(self.clock.now() - due_s, self.clock.now())
             await self._run_actions(self.machine.find_lost_nodes(self.clock.now()))
             if self._failure_reason:
                 raise NodeLossError(self._failure_reason)

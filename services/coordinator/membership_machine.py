@@ -93,6 +93,16 @@ class MembershipStateMachine:
         if node_name in self._last_heartbeat_s:
             self._last_heartbeat_s[node_name] = now_s
 
+    def excuse_silence(self, late_s: float, now_s: float) -> None:
+        """Do not count the seconds for which the coordinator was stopped, when a check for lost nodes is late.
+
+        Heartbeats of this time may still wait to be read. A delay shorter than the interval of heartbeats counts.
+        """
+        if late_s > self.settings.heartbeat_interval_s:
+            self._last_heartbeat_s = {
+                name: min(now_s, last_s + late_s) for name, last_s in self._last_heartbeat_s.items()
+            }
+
     def find_lost_nodes(self, now_s: float) -> list[MembershipAction]:
         """Return the actions for all nodes whose heartbeats are overdue."""
         lost = {

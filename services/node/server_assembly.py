@@ -126,7 +126,7 @@ def regroup_server(
         first_step: next step of all workers.
     """
     lost = {*server.worker_names, *membership.joined} - set(membership.continuing_workers)
-    transport = begin_membership_epoch(server.transport, membership.epoch, lost)
+    transport = begin_membership_epoch(server.transport, membership.epoch, lost, membership.joined)
     group_plan, strategy = regroup_plan(plan, membership.workers), plan.strategy.training_phases().first
     update_rule = make_first_update_rule(group_plan, node, strategy)
     regrouped = make_shard_server(group_plan, node, transport, services, strategy, update_rule)

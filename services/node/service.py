@@ -17,7 +17,7 @@ from services.commands.node import CommandNodeServices, make_command_coordinator
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.service import CoordinatorService
 from services.node.coordinator_assembly import make_coordinator
-from services.node.exit_codes import EXIT_EVICTED, EXIT_FAILED
+from services.node.exit_codes import exit_code_of
 from services.node.node_services import NodeServices
 from services.node.training_node import run_parameter_server, run_worker
 from services.plan import COORDINATOR, CommandPlan, NodePlan, Plan, TrainingPlan
@@ -28,7 +28,7 @@ from services.runtime.host_facts import find_network_interface, read_bytes_sent
 from services.runtime.identity import NodeIdentity
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
-from services.schema.errors import DeadlineExceeded, EnsayoError, EvictedError
+from services.schema.errors import DeadlineExceeded, EnsayoError
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import listen_on, open_channel, server_options
 from services.transport.grpc.checked_calls import CheckedCalls
@@ -86,9 +86,7 @@ def run_node(
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
         sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
-    if any(isinstance(failure, EvictedError) for failure in failures):
-        return EXIT_EVICTED
-    return EXIT_FAILED if failures else 0
+    return exit_code_of(failures)
 
 
 def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
@@ -247,6 +245,8 @@ async def _run_worker_or_server(
     )
     transport.limit_incoming_streams(plan.payload_limit_bytes, connections.rejections, connections)
     transport.log_connections(ConnectionLog(log))
+    if plan.recovery.changes_membership:
+        transport.tolerate_lost_peers()
     control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(

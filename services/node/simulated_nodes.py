@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from services.cluster.events import PlannedEvent
 from services.cluster.node_faults import COORDINATOR, NodeAction
@@ -52,8 +53,9 @@ class SimulatedNodes:
                             self._start_node(node.name)
                     faults = fault_group.create_task(self._run_faults())
                     if self.plan.recovery.is_active:
-                        membership = self.runtime.membership
-                        fault_group.create_task(membership.watch_heartbeats(self.runtime.run_finished))
+                        wait_until_running = partial(self.fabric.wait_until_running, COORDINATOR)
+                        watch_heartbeats = self.runtime.membership.watch_heartbeats
+                        fault_group.create_task(watch_heartbeats(self.runtime.run_finished, wait_until_running))
                     await self.runtime.open_start_gate()
                     await self.runtime.run_finished.wait()  # lost nodes may still be started again
                 faults.cancel()

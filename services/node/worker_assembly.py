@@ -103,7 +103,7 @@ def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Member
         rank=membership.workers.index(worker.node.name),
         workers=membership.workers,
         schedule=group_plan.schedule,
-        transport=begin_membership_epoch(before.transport, membership.epoch, lost),
+        transport=begin_membership_epoch(before.transport, membership.epoch, lost, membership.joined),
     )
     return replace(
         worker,

@@ -4,9 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from services.ps_shard.runtime import ServerRuntime
-from services.runtime.cancellation import cancel_tasks
 from services.runtime.membership_follower import MembershipFollower
-from services.schema.errors import PeerUnreachable
 
 EVICTION_POLL_S = 0.05  # virtual seconds
 
@@ -21,12 +19,11 @@ class EvictingServing:
     async def serve(self) -> None:
         """Serve the workers to the end of the run."""
         await self.follower.begin()
-        self.server.await_eviction = self._await_eviction
-        eviction = asyncio.create_task(self._evict_lost_workers())
-        try:
+        self.server.await_loss = self._await_eviction
+        async with asyncio.TaskGroup() as group:
+            eviction = group.create_task(self._evict_lost_workers())
             await self.server.serve_workers()
-        finally:
-            await cancel_tasks(eviction)
+            eviction.cancel()
 
     async def _evict_lost_workers(self) -> None:
         while True:
@@ -36,14 +33,11 @@ class EvictingServing:
                 if name not in self.follower.membership.workers:
                     await self.server.evict_worker(name)
 
-    async def _await_eviction(self, worker_name: str) -> None:
-        """Wait until a worker that can't be reached is evicted.
-
-        Raises:
-            PeerUnreachable: the worker is not considered lost in time.
-        """
+    async def _await_eviction(self, worker_name: str) -> bool:
+        """Wait until a worker that can't be reached is evicted, and return whether this has happened in time."""
         deadline_s = self.follower.clock.now() + self.follower.announcement_timeout_s
         while worker_name in self.follower.membership.workers:
             if self.follower.clock.now() > deadline_s:
-                raise PeerUnreachable(f"{worker_name} can't be reached, but is not lost")
+                return False
             await self.follower.clock.sleep_until(self.follower.clock.now() + EVICTION_POLL_S)
+        return True

@@ -11,6 +11,7 @@ from services.runtime.control import FinalNodeReport
 from services.runtime.membership import Membership
 from services.runtime.membership_follower import MembershipFollower
 
+LOSS_POLL_S = 0.05  # virtual seconds
 KEPT_VERSIONS = 2  # of synchronous servers, which are at most one update apart
 
 
@@ -30,6 +31,7 @@ class RecoverableServing:
     leave: Callable[[FinalNodeReport], Awaitable[None]]  # leaves the run
     _states: "OrderedDict[int, ServerState]" = field(default_factory=OrderedDict)  # by the next step of workers
     _initial_state: ServerState = field(init=False)
+    _unreachable: set[int] = field(default_factory=set)  # ranks of workers of the current epoch
 
     def __post_init__(self) -> None:
         self._initial_state = self.server.copy_state()
@@ -45,8 +47,8 @@ class RecoverableServing:
         if self.checkpoints is not None:
             decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
             self._continue_from(decision.first_step)
-        self.server.on_update = self._keep_updated_state
-        while not await self.follower.run_until_change(self._serve_and_leave()):
+        self._add_callbacks()
+        while not await self.follower.run_until_change(self._serve_and_leave(), awaits_losses=True):
             decision = await self.follower.agree_on_first_step(self._recovery_steps)
             self._continue_from(decision.first_step)
             self.follower.log_recovery(decision.first_step)
@@ -93,8 +95,34 @@ class RecoverableServing:
         for later in [kept for kept in self._states if kept > step]:
             del self._states[later]
         self.server = self.regroup(self.server, self.follower.membership, state, step)
-        self.server.on_update = self._keep_updated_state
+        self._add_callbacks()
         self._keep_state()
+
+    def _add_callbacks(self) -> None:
+        """Let the server of a new membership epoch call this object."""
+        self._unreachable = set()
+        self.server.on_update = self._keep_updated_state
+        self.server.await_loss = self._await_end_without
+
+    async def _await_end_without(self, worker_name: str) -> bool:
+        """Wait until all workers that can be reached have left: then training is over, and no membership epoch follows.
+
+        Return whether this has happened before the loss of the worker should have been announced. A membership epoch
+        without the worker cancels the wait.
+        """
+        clock = self.follower.clock
+        self._unreachable.add(self.server.worker_names.index(worker_name))
+        deadline_s = clock.now() + self.follower.announcement_timeout_s
+        while not self._have_other_workers_left():
+            if clock.now() > deadline_s:
+                return False
+            await clock.sleep_until(clock.now() + LOSS_POLL_S)
+        return True
+
+    def _have_other_workers_left(self) -> bool:
+        """Return whether at least one worker has left, and no worker remains that can be reached."""
+        remaining = self.server.next_steps.keys()
+        return len(remaining) < len(self.server.worker_names) and remaining <= self._unreachable
 
     def _read_checkpoint(self, step: int) -> ServerState:
         """Return the state of the server in the checkpoint before `step`, or the initial one."""

@@ -61,9 +61,9 @@ class ServerRuntime:
     reply_compressor: Compressor = IDENTITY_COMPRESSOR
     reply_seed: CompressorSeed = field(default_factory=CompressorSeed)
     on_update: Callable[[], Awaitable[None]] = do_nothing  # called after each update, before the replies
-    # Called with the name of a worker that can't be reached; returns when the worker is evicted, or raises. None: the
-    # error of the worker ends the training.
-    await_eviction: Callable[[str], Awaitable[None]] | None = None
+    # Called with the name of a worker that can't be reached; returns whether the server can finish without it. If not,
+    # and if it is None, the error of the worker ends the serving.
+    await_loss: Callable[[str], Awaitable[bool]] | None = None
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
     _replies: ReplyEncoder = field(init=False)
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
@@ -149,9 +149,8 @@ class ServerRuntime:
         try:
             return await self._serve_worker(worker_rank)
         except NetworkError:
-            if self.await_eviction is None:
+            if not await self._can_finish_without(self.worker_names[worker_rank]):
                 raise
-            await self.await_eviction(self.worker_names[worker_rank])
             return False
 
     async def _serve_worker(self, worker_rank: int) -> bool:
@@ -215,7 +214,7 @@ class ServerRuntime:
                 )
             case SendReplyAction():
                 self._reply_tasks.create_task(
-                    self._send_or_await_eviction(self.worker_names[shard_action.worker], self._send_reply(shard_action))
+                    self._send_or_await_loss(self.worker_names[shard_action.worker], self._send_reply(shard_action))
                 )
 
     def _apply_update(self, update: ApplyUpdateAction) -> None:
@@ -236,13 +235,15 @@ class ServerRuntime:
         vector, params_read = self._vectors.pop(worker_push), self._stale_params.pop(worker_push, None)
         return WorkerContribution(worker_push.worker, worker_push.samples, staleness, vector, params_read)
 
-    async def _send_or_await_eviction(self, worker_name: str, sending: Coroutine[None, None, None]) -> None:
+    async def _send_or_await_loss(self, worker_name: str, sending: Coroutine[None, None, None]) -> None:
         try:
             await sending
         except NetworkError:
-            if self.await_eviction is None:
+            if not await self._can_finish_without(worker_name):
                 raise
-            await self.await_eviction(worker_name)
+
+    async def _can_finish_without(self, worker_name: str) -> bool:
+        return self.await_loss is not None and await self.await_loss(worker_name)
 
     def _send_reply(self, reply: SendReplyAction) -> Coroutine[None, None, None]:
         """Return a coroutine that sends a worker the current parameters of the shard."""

@@ -35,10 +35,14 @@ class MembershipFollower:
         self.membership = await self.client.await_membership(self.membership.epoch)
         self._change_s = self.clock.now()
 
-    async def run_until_change(self, work: Coroutine[Any, Any, object]) -> bool:
+    async def run_until_change(self, work: Coroutine[Any, Any, object], *, awaits_losses: bool = False) -> bool:
         """Run the work of one membership epoch, and return whether it is complete.
 
         Otherwise the work was broken off, because the membership has changed.
+
+        Args:
+            work: the work of this node.
+            awaits_losses: whether the work itself waits for the announcement of a loss before it raises an error.
 
         Raises:
             EvictedError: training goes on without this node.
@@ -49,7 +53,8 @@ class MembershipFollower:
         try:
             await asyncio.wait({task, change}, return_when=asyncio.FIRST_COMPLETED)
             if not change.done() and task.done() and not _has_ended_without_network_error(task):
-                await asyncio.wait({change}, timeout=self.clock.to_wall_s(self.announcement_timeout_s))
+                timeout_s = 0.0 if awaits_losses else self.announcement_timeout_s
+                await asyncio.wait({change}, timeout=self.clock.to_wall_s(timeout_s))
                 await self.client.send_heartbeat()  # this node may be the lost one, after it was frozen
             if not change.done() or (task.done() and _has_ended_without_network_error(task)):
                 task.result()

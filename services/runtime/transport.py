@@ -147,10 +147,16 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
         """Forget the connections to nodes that were lost, and all messages of steps before `oldest_step`.
 
-        A node of the same name that is started later gets new connections.
+        A node of the same name that is started later gets new connections. At its end, this node does not wait for
+        streams from lost nodes: they may be frozen, with open connections.
+
+        Args:
+            names: names of the lost nodes.
+            oldest_step: first step whose messages are kept.
+            returned: nodes that have been started again, so that this node waits for them at its end.
         """
 
     @abstractmethod

@@ -43,8 +43,8 @@ class EpochTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         await self.inner.connect(node_names)
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
-        self.inner.forget_lost_peers(names, oldest_step)
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
+        self.inner.forget_lost_peers(names, oldest_step, returned)
 
     async def send(self, target: str, message: Message) -> None:
         sending = asyncio.get_running_loop().create_task(self.inner.send(target, self._to_wire(message)))
@@ -90,11 +90,14 @@ class EpochTransport(Transport):
         return tag._replace(step=tag.step | first_step_on_wire(self.epoch))
 
 
-def begin_membership_epoch(transport: Transport, epoch: int, lost_peers: Iterable[str]) -> EpochTransport:
+def begin_membership_epoch(
+    transport: Transport, epoch: int, lost_peers: Iterable[str], returned_peers: Iterable[str]
+) -> EpochTransport:
     """Return the transport of a new membership epoch, over the same connections.
 
-    Messages of earlier epochs and the connections to `lost_peers` are forgotten.
+    Messages of earlier epochs and the connections to `lost_peers` are forgotten; `returned_peers` are those of them
+    that are members of the new epoch.
     """
     inner = transport.inner if isinstance(transport, EpochTransport) else transport
-    inner.forget_lost_peers(lost_peers, first_step_on_wire(epoch))
+    inner.forget_lost_peers(lost_peers, first_step_on_wire(epoch), returned_peers)
     return EpochTransport(inner, epoch)

@@ -25,8 +25,8 @@ class PausableTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         await self._inner.connect(node_names)
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
-        self._inner.forget_lost_peers(names, oldest_step)
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
+        self._inner.forget_lost_peers(names, oldest_step, returned)
 
     async def send(self, target: str, message: Message) -> None:
         await self._wait_until_resumed()

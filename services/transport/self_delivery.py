@@ -36,8 +36,8 @@ class SelfDeliveryTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         await self._inner.connect([name for name in node_names if name != self._node_name])
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
-        self._inner.forget_lost_peers(names, oldest_step)
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
+        self._inner.forget_lost_peers(names, oldest_step, returned)
         self._mailbox.forget_sources((), oldest_step)
 
     async def send(self, target: str, message: Message) -> None:

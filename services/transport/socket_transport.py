@@ -5,7 +5,8 @@ The base class shapes outgoing and incoming messages and has the mailbox.
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
@@ -25,6 +26,7 @@ from services.runtime.transport import (
     SentTraffic,
     Transport,
 )
+from services.schema.errors import NetworkError
 from services.transport.codec import PADDING_HEADER_BYTES, PREFIX_BYTES
 from services.transport.grpc.connection_watch import ConnectionWatch
 from services.transport.mailbox import Mailbox
@@ -90,6 +92,8 @@ class SocketTransport(Transport):
         self._rejections: RefusedConnectionLog | None = None
         self._connections: ConnectionWatch | None = None
         self._connection_log: ConnectionLog | None = None
+        self._tolerates_lost_peers = False
+        self._lost_peers: set[str] = set()  # peers that were lost, and have not returned
 
     def limit_incoming_streams(
         self, payload_limit_bytes: int, rejections: RefusedConnectionLog, connections: ConnectionWatch | None = None
@@ -106,6 +110,10 @@ class SocketTransport(Transport):
     def log_connections(self, log: ConnectionLog) -> None:
         """Log connections that end early, and those that replace them. Call this before `start`."""
         self._connection_log = log
+
+    def tolerate_lost_peers(self) -> None:
+        """Let `stop` ignore errors of outgoing streams: a peer that is lost at the end has nothing more to receive."""
+        self._tolerates_lost_peers = True
 
     def set_time_limit(self, timeout_s: float, remedy: str) -> None:
         """Change the virtual seconds within which a message must be taken or received; errors state the remedy."""
@@ -124,12 +132,12 @@ class SocketTransport(Transport):
     async def stop(self) -> None:
         """Stop the transport when all messages have arrived.
 
-        Then the peers have received all messages from this node, and all messages to this node have arrived. A stream
-        on which a message was broken off at this node is skipped: its sender has cancelled the message, or has already
-        received the error.
+        Then the peers have received all messages from this node, and all messages to this node have arrived, except
+        those of lost peers. A stream on which a message was broken off at this node is skipped: its sender has
+        cancelled the message, or has already received the error.
 
         Raises:
-            NetworkError: a neighbour has ended its side early, or does not end it.
+            NetworkError: a neighbour has ended its side early, or does not end it, and lost peers are not tolerated.
         """
 
     @abstractmethod
@@ -150,7 +158,9 @@ class SocketTransport(Transport):
         finally:
             await self.abort()
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
+        names = tuple(names)
+        self._lost_peers = (self._lost_peers | set(names)) - set(returned)
         self._mailbox.forget_sources(names, oldest_step)
         for name in names:
             self._drop_stream(name)
@@ -165,6 +175,15 @@ class SocketTransport(Transport):
 
         The message is written after the emulated link has let it pass.
         """
+
+    @contextmanager
+    def _ignore_lost_peer(self) -> Iterator[None]:
+        """Suppress the network errors of the `with` block if lost peers are tolerated."""
+        try:
+            yield
+        except NetworkError:
+            if not self._tolerates_lost_peers:
+                raise
 
     def _record_rejection(self, reason: str, claimed_sender: str) -> None:
         """Record that this node has refused a stream of another process, or a message in it."""

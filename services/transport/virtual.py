@@ -238,7 +238,7 @@ class VirtualTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         """Return at once, because all nodes of the virtual network are in this process."""
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:  # noqa: ARG002
         lost_names = tuple(names)
         for name in lost_names:
             self._fabric.forget_broken_streams(name)

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass
 
-from services.runtime.cancellation import cancel_tasks
 from services.runtime.membership_follower import MembershipFollower
 from services.worker.runtime import WorkerRuntime
 
@@ -22,11 +21,10 @@ class UninterruptedTraining:
     async def train(self) -> None:
         """Train to the end of the run."""
         await self.follower.begin()
-        following = asyncio.create_task(self._follow_membership())
-        try:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow_membership())
             await self.worker.train()
-        finally:
-            await cancel_tasks(following)
+            following.cancel()
 
     async def _follow_membership(self) -> None:
         while True:

@@ -124,6 +124,17 @@ def test_a_worker_that_is_frozen_too_long_is_evicted(tmp_path: Path, engine: str
     assert [loss["value"]["node"] for loss in losses] == ["worker-1"]
 
 
+@pytest.mark.parametrize("transport", ["tcp", "grpc"])
+def test_training_ends_while_an_evicted_worker_is_frozen(tmp_path: Path, transport: str) -> None:
+    """The others don't wait for its connections, which are open as long as it is frozen."""
+    freeze = {"kind": "stop", "of": ["worker-1"], "at": {"step": 12}, "lasts": "300s"}
+    recovery = {**QUICK, "on_failure": "continue"}
+
+    run = run_faults(tmp_path, "local", [freeze], {"ring": RING}, recovery=recovery, attempts=1, transport=transport)
+
+    assert_budget_used(run)
+
+
 @pytest.mark.parametrize("on_failure", ["continue", "restore"])
 def test_a_node_that_is_killed_before_training_ends_its_trial_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_failure: str

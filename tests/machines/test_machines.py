@@ -145,6 +145,7 @@ COMMANDS: dict[str, Callable[..., list[Any]]] = {
     "evaluated": evaluated,
     "state_reported": state_reported,
     "heartbeats": heartbeats,
+    "excused": lambda membership, late, at: membership.excuse_silence(late, at) or [],
     "checked": lambda membership, at: membership.find_lost_nodes(at),
     "rejoined": lambda membership, node, at: membership.handle_rejoin(node, at),
     "can_continue": can_continue,

@@ -194,7 +194,7 @@ class CongestedTransport(Transport):
     async def connect(self, node_names: Iterable[str]) -> None:
         """There are no other nodes."""
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
         """No node is lost."""
 
     async def send(self, target: str, message: Message) -> None:

@@ -104,7 +104,7 @@ class GrpcTransport(SocketTransport):
         super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, protection, payload_scale)
         self._streams: dict[str, _GrpcSendStream] = {}
         self._dropped_channels: list[grpc.aio.Channel] = []  # to nodes that were lost
-        self._receiving: set[asyncio.Task[Any]] = set()  # one task per open stream of a verified sender
+        self._receiving: dict[asyncio.Task[Any], str] = {}  # one task per open stream -> its verified sender
 
     def _wire_limit_bytes(self) -> int:
         """Return the limit of payload and padding together: the shortest padded piece has one entry of eight bytes."""
@@ -139,11 +139,12 @@ class GrpcTransport(SocketTransport):
 
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
-            await self._close_stream(peer_name, stream)
+            with self._ignore_lost_peer():
+                await self._close_stream(peer_name, stream)
         for channel in self._dropped_channels:
             await channel.close()
-        if self._receiving:  # neighbours may still send
-            await asyncio.wait(self._receiving, timeout=self._stream_lifetime_wall_s)
+        if receiving := [task for task, source in self._receiving.items() if source not in self._lost_peers]:
+            await asyncio.wait(receiving, timeout=self._stream_lifetime_wall_s)  # neighbours may still send
         # gRPC also waits for connections of unknown processes, which must not delay the end by more than this.
         await self._server.stop(STOP_GRACE_S)
 
@@ -164,7 +165,6 @@ class GrpcTransport(SocketTransport):
             async with translate_grpc_errors(peer), asyncio.timeout(self._timeout_wall_s):
                 await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
                 if stream.call.cancelled():  # because a message was broken off at this node
-                    await stream.channel.close()
                     return
                 with suppress(asyncio.InvalidStateError):  # the neighbour has ended the call; its reply says why
                     await self._agree_on_key(peer, stream)
@@ -174,9 +174,10 @@ class GrpcTransport(SocketTransport):
                 receipt = await stream.call
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
+        finally:
+            await stream.channel.close()
         if receipt.messages < stream.sent_messages:
             raise PeerUnreachable(f"{peer} received {receipt.messages} of {stream.sent_messages} sent messages")
-        await stream.channel.close()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)
@@ -250,11 +251,11 @@ class GrpcTransport(SocketTransport):
             stream.call.cancel()
             raise
 
-    def _track_receiving_task(self) -> None:
+    def _track_receiving_task(self, source: str) -> None:
         """Make `stop` wait for the current task, which receives a stream of a verified sender."""
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._receiving.add(task)
-        task.add_done_callback(self._receiving.discard)
+        self._receiving[task] = source
+        task.add_done_callback(self._receiving.pop)
 
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends.
@@ -265,7 +266,7 @@ class GrpcTransport(SocketTransport):
             self._connections.note_call(grpc_context.peer())
         source, authenticator = await self._verify_opening(grpc_context)
         message_count, has_ended = 0, False
-        self._track_receiving_task()
+        self._track_receiving_task(source)
         try:
             async for encoded_message in encoded_messages:
                 message = _decode_from_stream(authenticator, encoded_message)

@@ -91,9 +91,9 @@ class ReceivedStreams:
         self._streams: dict[str, ReceivedStream] = {}
 
     @property
-    def unfinished(self) -> list[asyncio.Future[None]]:
-        """Futures of all streams that are not closed, which are done when they are."""
-        return [stream.closed for stream in self._streams.values() if not stream.closed.done()]
+    def unfinished(self) -> dict[str, asyncio.Future[None]]:
+        """Futures of all streams that are not closed, by source; they are done when the streams are closed."""
+        return {source: stream.closed for source, stream in self._streams.items() if not stream.closed.done()}
 
     def accept_connection(
         self, source: str, opening: StreamOpening, connection: IncomingConnection

@@ -66,10 +66,12 @@ class TcpTransport(SocketTransport):
     async def stop(self) -> None:
         end_prefix = encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM)))
         for stream in self._streams.values():
-            await stream.close(end_prefix)
+            with self._ignore_lost_peer():
+                await stream.close(end_prefix)
         # Neighbours may still send. An unknown process that only keeps a connection open must not delay the end.
-        if unfinished_streams := self._received_streams.unfinished:
-            await asyncio.wait(unfinished_streams, timeout=self._stream_lifetime_wall_s)
+        unfinished_streams = self._received_streams.unfinished
+        if closed := [future for source, future in unfinished_streams.items() if source not in self._lost_peers]:
+            await asyncio.wait(closed, timeout=self._stream_lifetime_wall_s)
         for receiver in tuple(self._receivers):
             receiver.refuse_if_unidentified()
         await self.abort()
@@ -82,10 +84,10 @@ class TcpTransport(SocketTransport):
         for stream in self._streams.values():
             stream.abort()
 
-    def forget_lost_peers(self, names: Iterable[str], oldest_step: int) -> None:
+    def forget_lost_peers(self, names: Iterable[str], oldest_step: int, returned: Iterable[str] = ()) -> None:
         names = tuple(names)
         self._received_streams.forget(names)
-        super().forget_lost_peers(names, oldest_step)
+        super().forget_lost_peers(names, oldest_step, returned)
 
     def drop_connections(self, names: Iterable[str]) -> None:
         """End the connections of the streams to other nodes, as a fault of the network would."""

@@ -34,6 +34,7 @@ HOST = DockerHostProperties(
     has_gpu=False,
     supports_start_interval=True,
 )
+VIRTUAL_ONLY = {"failures-at-scale"}  # 1,000 workers, whose document has 7 MB
 Document = dict[str, Any]
 
 
@@ -292,7 +293,9 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
     assert all(node["cpu_quota"] >= 1_000 for node in document["services"].values())
 
 
-@pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in shipped_scenario_paths() if path.stem not in VIRTUAL_ONLY], ids=lambda path: path.stem
+)
 def test_the_document_of_a_shipped_scenario_equals_the_reviewed_file(
     path: Path, compare_with_golden_file: "CompareWithGoldenFile"
 ) -> None:

@@ -90,7 +90,7 @@ async def _receive_stream(identity: Any, stream: bytes, part_bytes: int) -> None
     if pending is not None:
         pending.cancel()
     if streams.unfinished:  # the end of the connection was not that of the stream
-        await asyncio.wait(streams.unfinished)
+        await asyncio.wait(streams.unfinished.values())
 
 
 def read_identity_proof(content: bytes) -> None:

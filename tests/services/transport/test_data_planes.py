@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -457,6 +458,47 @@ def test_a_stream_that_breaks_off_wakes_its_waiting_receiver(run_on_nodes: RunOn
         return loop.time() - started
 
     assert run_on_nodes(exchange, timeout_s=20.0) < 2.0
+
+
+@pytest.mark.parametrize("tolerates_lost_peers", [False, True])
+def test_a_peer_that_was_lost_at_the_end_fails_only_a_node_that_needs_all_peers(
+    run_on_nodes: RunOnNodes, *, tolerates_lost_peers: bool
+) -> None:
+    """A node that has finished its work, and whose trial goes on without lost nodes, must not report an error."""
+
+    async def exchange(nodes: Transports) -> None:
+        if tolerates_lost_peers:
+            nodes["a"].tolerate_lost_peers()
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].receive("a", TAG)
+        await nodes["b"].abort()
+        with nullcontext() if tolerates_lost_peers else pytest.raises(NetworkError):
+            await nodes["a"].stop()
+        nodes["a"]._streams.clear()
+
+    run_on_nodes(exchange)
+
+
+@pytest.mark.parametrize("has_returned", [False, True])
+def test_a_node_that_is_done_waits_for_no_stream_of_a_lost_peer(
+    run_on_nodes: RunOnNodes, *, has_returned: bool
+) -> None:
+    """A frozen node that was evicted keeps its connections open; a node that has returned may still send messages."""
+
+    async def exchange(nodes: Transports) -> bool:
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].receive("a", TAG)
+        nodes["b"].forget_lost_peers(["a"], 0, returned=["a"] if has_returned else [])
+        stopping = asyncio.create_task(nodes["b"].stop())
+        await asyncio.wait([stopping], timeout=2.0)
+        is_stopped = stopping.done()
+        nodes["a"].tolerate_lost_peers()
+        await nodes["a"].stop()
+        nodes["a"]._streams.clear()
+        await stopping
+        return is_stopped
+
+    assert run_on_nodes(exchange) == (not has_returned)
 
 
 def test_sending_to_a_node_that_has_ended_raises_an_error(run_on_nodes: RunOnNodes) -> None:

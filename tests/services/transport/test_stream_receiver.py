@@ -134,7 +134,7 @@ def test_messages_do_not_depend_on_how_a_stream_is_split(
         misalignments = [
             np.frombuffer(data, np.uint8).ctypes.data % PAYLOAD_ALIGNMENT_BYTES for data in received if len(data)
         ]
-        assert (streams.unfinished, open_receivers) == ([], set())
+        assert (streams.unfinished, open_receivers) == ({}, set())
         return [bytes(data) for data in received], misalignments, connection.written
 
     received, misalignments, answer = in_virtual_time(exchange())
@@ -169,7 +169,7 @@ def test_all_bytes_that_the_kernel_has_are_read_in_one_iteration_of_the_loop(
         ours.sendall(last[-READ_AHEAD_BYTES:] + encode_end(len(tags) + 1) + COMPLETION)
         received.append(await mailbox.receive("a", tags[-1]))
         ours.close()
-        await asyncio.wait(streams.unfinished)
+        await asyncio.wait(streams.unfinished.values())
         return reads_before, low_water_bytes, [bytes(message.data) for message in received]
 
     assert asyncio.run(exchange()) == (1, READ_AHEAD_BYTES, [data] * 3)

@@ -14,7 +14,9 @@ from services.checkpoints.folder import CheckpointFolder
 from services.coordinator.model_evaluation import ModelEvaluator
 from services.node.simulate import InProcessCoordinatorClient
 from services.plan import COORDINATOR
+from services.runtime.membership_follower import MembershipFollower
 from services.runtime.run_log import STEP_COLUMNS
+from services.schema.errors import DeclaredNodeLoss, PeerUnreachable
 
 ERROR_FEEDBACK = {"kind": "error_feedback", "inner": {"kind": "top_k", "ratio": 0.1}}
 SYNCHRONOUS: dict[str, dict[str, Any]] = {
@@ -161,6 +163,34 @@ def test_a_loss_that_is_noticed_during_an_evaluation_leaves_no_worker_without_a_
     (loss,) = trial.events(COORDINATOR, "node_lost")
     assert any(begin_ms < loss["time_ms"] < end_ms for begin_ms, end_ms in periods_ms)
     assert trial.samples == trial.budget
+
+
+@pytest.mark.parametrize("lost_workers", [["worker-1"], ["worker-1", "worker-3"]])
+@pytest.mark.parametrize("policy", ["continue", "restore"])
+def test_servers_wait_for_no_worker_that_was_lost_at_the_end(
+    policy: str, lost_workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the loss is noticed, the first worker has left: no membership epoch follows, in which servers go on.
+
+    The last evaluation takes a second, and the workers are killed half-way.
+    """
+    measure_quality = ModelEvaluator.measure_quality
+
+    async def measure_last_quality_slowly(evaluator: ModelEvaluator, params: Any, epoch: int, *counts: int) -> Any:
+        if epoch == evaluator.plan.epochs:
+            await evaluator.clock.sleep_until(evaluator.clock.now() + 1.0)
+        return await measure_quality(evaluator, params, epoch, *counts)
+
+    monkeypatch.setattr(ModelEvaluator, "measure_quality", measure_last_quality_slowly)
+    recovery = {**RESTORE, "on_failure": policy, "restart_delay": "1s"}
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, [], tmp_path / "0")
+    losses = kills([(worker, undisturbed.seconds - 0.5) for worker in lost_workers])
+
+    trial = RecoveringTrial.run(SYNCHRONOUS["bsp"], recovery, losses, tmp_path / "1")
+
+    assert trial.lost_nodes == lost_workers
+    assert not trial.epochs
+    assert trial.params_sha256 == undisturbed.params_sha256
 
 
 @pytest.mark.parametrize("name", ["ring", "tree", "buckets", "bsp"])
@@ -314,6 +344,36 @@ def test_a_worker_that_is_frozen_too_long_is_evicted(name: str, policy: str, tmp
     assert trial.samples == trial.budget
     assert trial.lost_nodes == ["worker-1"]
     assert len(trial.epochs[-1]["workers"]) == (3 if policy == "continue" else 4)
+
+
+@pytest.mark.parametrize("name", ["ring", "bsp", "asp"])
+def test_a_frozen_coordinator_considers_no_node_lost(name: str, tmp_path: Path) -> None:
+    """While it is frozen, it reads no heartbeats. A worker that is lost afterwards is noticed as always."""
+    recovery = {"on_failure": "continue", "heartbeat_timeout": "100ms"}
+    freeze = {"kind": "stop", "of": ["coordinator"], "at": {"time": "300ms"}, "lasts": "400ms"}
+
+    trial = RecoveringTrial.run(CONTINUE[name], recovery, [freeze, *kills([("worker-1", 0.9)])], tmp_path)
+
+    assert trial.samples == trial.budget
+    assert trial.lost_nodes == ["worker-1"]
+
+
+@pytest.mark.parametrize("node", ["server-0", "worker-0"])
+def test_an_asynchronous_node_that_cannot_follow_the_membership_ends_with_this_error(
+    node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a server would wait for a lost worker until a deadline, which would then be the reason."""
+    await_change = MembershipFollower.await_change
+
+    async def fail_on_node(follower: MembershipFollower) -> None:
+        await await_change(follower)
+        if follower.node_name == node:
+            raise PeerUnreachable("call to coordinator failed")
+
+    monkeypatch.setattr(MembershipFollower, "await_change", fail_on_node)
+
+    with pytest.raises(DeclaredNodeLoss, match="PeerUnreachable: call to coordinator failed; worker-1 was killed"):
+        RecoveringTrial.run(ASYNCHRONOUS["asp"], {"on_failure": "continue"}, kills([("worker-1", 0.4)]), tmp_path)
 
 
 def test_the_loss_of_a_worker_ends_the_trial_without_a_policy(tmp_path: Path) -> None:
