@@ -9,7 +9,6 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -166,34 +165,33 @@ class CheckpointFolder:
         """
         for folder in self._list_step_folders():
             try:
-                yield _read_complete_checkpoint(folder)
+                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
+                _check_files(checkpoint)
             except CheckpointError as error:
                 if (folder / MANIFEST_NAME).exists():
                     yield error
+            else:
+                yield checkpoint
 
-    def is_complete(self, step: int, plan_digest: str) -> bool:
-        """Return whether a plan has a complete checkpoint after `step` steps."""
+    def can_continue_from(self, step: int, node: str, plan_digest: str) -> bool:
+        """Return whether a node can continue from the checkpoint of a plan after `step` steps.
+
+        The checkpoint has a manifest, and the file of the node that it names. Each node checks its own file only: 1,000
+        nodes that check all files would read a million.
+        """
         try:
-            checkpoint = _read_complete_checkpoint(self.step_folder(step))
+            checkpoint = CompleteCheckpoint(self.step_folder(step), _read_manifest(self.step_folder(step)))
+            if checkpoint.manifest.plan_digest != plan_digest or node not in checkpoint.manifest.files:
+                return False
+            _check_file(checkpoint, node)
         except CheckpointError:
             return False
-        return checkpoint.manifest.plan_digest == plan_digest
+        return True
 
     def list_steps_of_node(self, node: str, plan_digest: str) -> tuple[int, ...]:
-        """Return the steps of the checkpoints of a plan from which a node can continue, the newest first.
-
-        These have a manifest, and the file of the node that it names. Each node checks its own file only: 1,000 nodes
-        that check all files would read a million.
-        """
-        return tuple(self._iter_steps_of_node(node, plan_digest))
-
-    def _iter_steps_of_node(self, node: str, plan_digest: str) -> Iterator[int]:
-        for folder in self._list_step_folders():
-            with suppress(CheckpointError):
-                checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
-                if checkpoint.manifest.plan_digest == plan_digest and node in checkpoint.manifest.files:
-                    _check_file(checkpoint, node)
-                    yield checkpoint.manifest.step
+        """Return the steps of the checkpoints of a plan from which a node can continue, the newest first."""
+        steps = map(_step_of_folder, self._list_step_folders())
+        return tuple(step for step in steps if self.can_continue_from(step, node, plan_digest))
 
     def remove_all_but_newest(self, count: int) -> None:
         """Remove all checkpoints that are older than the newest `count` complete ones.
@@ -271,17 +269,6 @@ def _decode_manifest(content: bytes) -> CheckpointManifest | None:
     """
     document = ManifestDocument.model_validate_json(content)
     return document.manifest if document == ManifestDocument.of_manifest(document.manifest) else None
-
-
-def _read_complete_checkpoint(folder: Path) -> CompleteCheckpoint:
-    """Return the checkpoint in a folder after comparing its files with its manifest.
-
-    Raises:
-        CheckpointError: the checkpoint is not complete, or is damaged.
-    """
-    checkpoint = CompleteCheckpoint(folder, _read_manifest(folder))
-    _check_files(checkpoint)
-    return checkpoint
 
 
 def _check_files(checkpoint: CompleteCheckpoint) -> None:

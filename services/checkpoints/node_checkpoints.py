@@ -46,7 +46,8 @@ class NodeCheckpoints:
         A complete checkpoint is not written again after nodes have gone back to its step: it would be lost until all
         nodes have replaced their files.
         """
-        return step > 0 and step % self.period == 0 and not self.folder.is_complete(step, self.plan_digest)
+        is_multiple = step > 0 and step % self.period == 0
+        return is_multiple and not self.folder.can_continue_from(step, self.node_name, self.plan_digest)
 
     async def write(self, step: int, epoch: int, samples: int, state: State) -> None:
         """Write the state before `step`, and report it to the coordinator, which completes the checkpoint.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recovering_trial import RecoveringTrial
 
-from services.checkpoints.folder import CheckpointFolder
+from services.checkpoints.folder import CheckpointFolder, CompleteCheckpoint
 from services.coordinator.model_evaluation import ModelEvaluator
 from services.node.simulate import InProcessCoordinatorClient
 from services.plan import COORDINATOR
@@ -318,7 +318,9 @@ def test_a_checkpoint_is_complete_after_nodes_have_gone_back_to_its_step(
     trial = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [loss], tmp_path)
 
     assert trial.epochs
-    assert CheckpointFolder(tmp_path).list_complete_steps(trial.plan.sha256) == (24,)
+    [checkpoint] = CheckpointFolder(tmp_path).check_checkpoints()
+    assert isinstance(checkpoint, CompleteCheckpoint)
+    assert checkpoint.manifest.step == 24
 
 
 def test_a_stopped_trial_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
