@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from services.plan.node_plan import NodePlan
 from services.plan.training.balance_plan import plan_initial_shares
 from services.plan.training.training_plan import TrainingPlan
 
@@ -17,10 +18,11 @@ def regroup_plan(plan: TrainingPlan, worker_names: Sequence[str]) -> TrainingPla
         plan: plan of the trial, with all its workers.
         worker_names: names of the workers that continue, by rank.
     """
-    if tuple(worker_names) == tuple(worker.name for worker in plan.node_plans_of_role("worker")):
+    all_workers = {worker.name: worker for worker in plan.node_plans_of_role("worker")}
+    if tuple(worker_names) == tuple(all_workers):
         return plan
     others = [node for node in plan.nodes if node.role != "worker"]
-    workers = [plan.node_plan(name).model_copy(update={"rank": rank}) for rank, name in enumerate(worker_names)]
+    workers = [_give_rank(all_workers[name], rank) for rank, name in enumerate(worker_names)]
     first = plan.strategy.training_phases().first
     return plan.model_copy(
         update={
@@ -30,3 +32,8 @@ def regroup_plan(plan: TrainingPlan, worker_names: Sequence[str]) -> TrainingPla
             "initial_shares": plan_initial_shares(first, workers, plan.batch),
         }
     )
+
+
+def _give_rank(worker: NodePlan, rank: int) -> NodePlan:
+    """Return the plan of a worker with another rank; most of 1,000 workers keep theirs, and are not copied."""
+    return worker if worker.rank == rank else worker.model_copy(update={"rank": rank})
