@@ -1,5 +1,6 @@
 """Memory and open file descriptors of the nodes of a run, sampled while it trains."""
 
+import os
 import re
 import threading
 import time
@@ -71,7 +72,8 @@ def list_node_samples(runs_folder: Path) -> Iterator[NodeSample]:
 def _find_node_name(process: Path, run_names: Iterable[bytes]) -> str:
     """Return the node whose process this is; empty if it is no node of these runs."""
     words = (process / "cmdline").read_bytes().split(b"\0")
-    if b"services.node" not in words or b"node" not in words:
+    is_init = Path(os.fsdecode(words[0])).name.endswith("init")  # of a container: it has the command of the node, too
+    if is_init or b"services.node" not in words or b"node" not in words:
         return ""
     # A process of this host has the trial folder in its command, a container has files of the folder as mounts.
     belonging = b" ".join(words) + (process / "mountinfo").read_bytes()

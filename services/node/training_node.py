@@ -22,6 +22,7 @@ from services.runtime.device import ComputeDevice, select_compute_device
 from services.runtime.membership_follower import MembershipFollower
 from services.schema.errors import HostError, first_error_in_group
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
+from services.transport.epoch_transport import first_epoch_transport
 from services.worker.event_runner import ScenarioEventRunner
 from services.worker.recoverable_training import RecoverableTraining
 from services.worker.runtime import WorkerRuntime
@@ -188,7 +189,8 @@ def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
 
 async def run_parameter_server(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> None:
     """Run a parameter server that has its own process, from start to end."""
-    server = make_first_server(plan, node, node_services.transport, node_services)
+    transport = first_epoch_transport(node_services.transport, plan.recovery)
+    server = make_first_server(plan, node, transport, node_services)
     log_node_start(node_services.log, device="cpu", device_reason="servers sum in host memory")
     await node_services.transport.connect(server.worker_names)
     training_start_s = await node_services.control.join()

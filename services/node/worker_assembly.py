@@ -19,7 +19,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.strategies import SinglePhaseStrategy, WorkerContext
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
-from services.transport.epoch_transport import begin_membership_epoch
+from services.transport.epoch_transport import begin_membership_epoch, first_epoch_transport
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
@@ -138,7 +138,7 @@ def make_transport_factory(
     if any(node.name in pause.node_names for pause in pauses):
         transport = PausableTransport(transport, node_services.clock, worker_slowdowns)
     if node.name not in plan.shard_owners:
-        return lambda: transport
+        return lambda: first_epoch_transport(transport, plan.recovery)
     mailbox = Mailbox(plan.message_timeout_s, node_services.clock.to_wall_s(1.0))
     return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 

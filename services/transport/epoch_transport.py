@@ -12,6 +12,7 @@ from services.runtime.transport import (
     SendFuture,
     Transport,
 )
+from services.scenario.recovery import RecoverySettings
 from services.schema.errors import NetworkError
 
 _STEP_BITS = 40  # of the step in the number that identifies epoch and step on the wire; the epoch has the other 24 bits
@@ -88,6 +89,11 @@ class EpochTransport(Transport):
 
     def _tag_to_wire(self, tag: MessageTag) -> MessageTag:
         return tag._replace(step=tag.step | first_step_on_wire(self.epoch))
+
+
+def first_epoch_transport(transport: Transport, recovery: RecoverySettings) -> Transport:
+    """Return the transport of the first membership epoch of a trial; the same transport if no other can follow."""
+    return EpochTransport(transport, 0) if recovery.is_active else transport
 
 
 def begin_membership_epoch(

@@ -201,10 +201,12 @@ def test_a_sample_has_memory_and_descriptors_of_a_node_of_the_folder(tmp_path: P
     (tmp_path / "runs" / "latest").symlink_to(run)
     program = "import os, sys; files = [os.dup(1) for _ in range(20)]; print('ready', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", program, "services.node", "node", "worker-3"]
+    init = ["/sbin/docker-init", *command[1:], f"{run.name}/trials"]  # of a container, with the command of its node
     processes = [
         subprocess.Popen([*command, f"{name}/trials"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for name in (run.name, "20261127T000000Z-bbbb")
     ]
+    processes.append(subprocess.Popen(init, executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
     try:
         for process in processes:
             assert process.stdout is not None

@@ -17,9 +17,11 @@ from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
+from services.scenario.recovery import RecoverySettings
 from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
 from services.strategies.switching.state_transfer import StrategySwitchTimeout, send_model_vectors
 from services.transport.data_planes import DATA_PLANES
+from services.transport.epoch_transport import begin_membership_epoch, first_epoch_transport
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data_plane import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks, PathDelayShaping
@@ -539,6 +541,28 @@ def test_no_message_follows_an_incomplete_message(run_on_nodes: RunOnNodes, send
             return None  # and `stop` raises no error
 
     assert run_on_nodes(exchange) in {b"whole", None}, "the message is complete, or the stream is over"
+
+
+@pytest.mark.parametrize("ticks", range(1, 8))
+def test_a_step_that_is_broken_off_in_the_first_epoch_leaves_the_stream_usable(
+    run_on_nodes: RunOnNodes, ticks: int
+) -> None:
+    """The stream leads to a node that goes on after the loss of another one."""
+
+    async def exchange(nodes: Transports) -> bytes:
+        sender = first_epoch_transport(nodes["a"], RecoverySettings(on_failure="continue", checkpoint=None))
+        await sender.send("b", Message(TAG))
+        await nodes["b"].receive("a", TAG)
+        step = asyncio.create_task(sender.send("b", Message(TAG._replace(step=1), bytes(64 << 20))))
+        for _ in range(ticks):  # of the event loop; after a few of them, the message is being written
+            await asyncio.sleep(0)
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
+        receiver = begin_membership_epoch(nodes["b"], 1, [], [])
+        await begin_membership_epoch(sender, 1, [], []).send("b", Message(TAG, b"whole"))
+        return bytes((await receiver.receive("a", TAG)).data)
+
+    assert run_on_nodes(exchange) == b"whole"
 
 
 def test_a_state_transfer_that_is_given_up_leaves_the_stream_usable(run_on_nodes: RunOnNodes) -> None:
