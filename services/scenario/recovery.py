@@ -54,6 +54,14 @@ class RecoverySettings(FrozenRecord):
         return self.on_failure != "abort" or self.checkpoint is not None
 
     @property
+    def log_interval_s(self) -> float:
+        """Virtual seconds between two lines of a worker's log.
+
+        Steps since the last line are lost with the worker, and then do not count in the goodput.
+        """
+        return 0.1 if self.changes_membership else 1.0
+
+    @property
     def changes_membership(self) -> bool:
         """Whether a trial can go on without a lost node, or with a restarted one."""
         return self.on_failure != "abort"

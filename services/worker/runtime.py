@@ -61,7 +61,7 @@ class WorkerRuntime:
         """
         stop_task = asyncio.create_task(self._await_run_stop())
         switch_task = asyncio.create_task(self._await_strategy_switch())
-        step_log = TrainingStepLog(self.log)
+        step_log = TrainingStepLog(self.log, self.plan.recovery.log_interval_s)
         try:
             step, result = await self._run_training_steps(start, keep_position, step_log, stop_task, switch_task)
         finally:

@@ -14,12 +14,13 @@ class TrainingStepLog:
     """Writes a row per step, and a row per exchanged part of a gradient bucket, to the log of a worker."""
 
     log: RunLog
+    interval_s: float = 1.0  # virtual seconds between two log lines; rows since the last line are lost with a node
 
     def __post_init__(self) -> None:
         # Rows and log lines have one time axis, whose zero is not that of the clock.
         self._log_time_offset_s = self.log.clock.timestamp_ms() / 1e3 - self.log.clock.now()
-        self._step_rows = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
-        self._bucket_rows = LogEventBatch(self.log, "node_buckets", BUCKET_COLUMNS)
+        self._step_rows = LogEventBatch(self.log, "node_steps", STEP_COLUMNS, self.interval_s)
+        self._bucket_rows = LogEventBatch(self.log, "node_buckets", BUCKET_COLUMNS, self.interval_s)
 
     def add_step(self, row: Sequence[Any]) -> None:
         """Log a step; the row has the columns `STEP_COLUMNS`."""

@@ -419,3 +419,12 @@ def test_a_worker_that_joins_again_applies_no_past_event_again(recovery: dict[st
     assert max(value["lateness_s"] for value in applied) < 0.01
     last_compute_s = {node: compute_times_s(trial, node)[-1] for node in ("worker-1", "worker-2")}
     assert last_compute_s["worker-1"] > 1.4 * last_compute_s["worker-2"]  # the slowdown goes on
+
+
+def test_few_steps_are_lost_with_the_log_of_a_worker(tmp_path: Path) -> None:
+    """Steps that a worker has not logged when it is killed count as lost time in the goodput."""
+    trial = RecoveringTrial.run(SYNCHRONOUS["ring"], {"on_failure": "continue"}, [], tmp_path)
+
+    start = list(STEP_COLUMNS).index("start_s")
+    logged = [event["value"]["rows"] for event in trial.events("worker-1", "node_steps")]
+    assert max(rows[-1][start] - rows[0][start] for rows in logged) < 0.15
