@@ -70,6 +70,8 @@ class CoordinatorRuntime:
     _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _point_replies: dict[tuple[str, int], asyncio.Future[StopOrSwitchDecision]] = field(default_factory=dict)
     _final_messages: dict[str, FinalNodeReport] = field(default_factory=dict)
+    _finishing: "asyncio.Task[None] | None" = None  # what follows after the last node has left
+    _error: BaseException | None = None
     _last_evaluated: EvaluationPointReport | None = None  # report with the parameters that were evaluated last
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
@@ -194,7 +196,20 @@ class CoordinatorRuntime:
         self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         self.membership.machine.handle_leave(node_name)
-        await self._run_machine_actions(self.machine.handle_leave(node_name))
+        self._finishing = asyncio.create_task(self._run_machine_actions(self.machine.handle_leave(node_name)))
+        self._finishing.add_done_callback(self._end_run_after_error)
+        await asyncio.shield(self._finishing)  # the last node may be killed while its call evaluates the final model
+
+    def _end_run_after_error(self, finishing: "asyncio.Task[None]") -> None:
+        """End the run if its end has failed: the call that has begun it may be over."""
+        if not finishing.cancelled() and finishing.exception() is not None:
+            self._error = finishing.exception()
+            self.run_finished.set()
+
+    def raise_error(self) -> None:
+        """Raise the error with which the run has ended; return if there is none."""
+        if self._error is not None:
+            raise self._error
 
     def _point_reply_future(self, node_name: str, evaluation_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's report at an evaluation point.

@@ -186,6 +186,8 @@ async def _run_coordinator(
         if isinstance(runtime, CoordinatorRuntime) and plan.recovery.is_active:
             group.create_task(runtime.membership.watch_heartbeats(runtime.run_finished))
         await _await_with_timeout(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
+        if isinstance(runtime, CoordinatorRuntime):
+            runtime.raise_error()
 
 
 def _make_coordinator(

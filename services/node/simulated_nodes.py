@@ -58,6 +58,7 @@ class SimulatedNodes:
                         fault_group.create_task(watch_heartbeats(self.runtime.run_finished, wait_until_running))
                     await self.runtime.open_start_gate()
                     await self.runtime.run_finished.wait()  # lost nodes may still be started again
+                    self.runtime.raise_error()
                 faults.cancel()
 
     @contextmanager

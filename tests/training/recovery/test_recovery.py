@@ -428,3 +428,26 @@ def test_few_steps_are_lost_with_the_log_of_a_worker(tmp_path: Path) -> None:
     start = list(STEP_COLUMNS).index("start_s")
     logged = [event["value"]["rows"] for event in trial.events("worker-1", "node_steps")]
     assert max(rows[-1][start] - rows[0][start] for rows in logged) < 0.15
+
+
+@pytest.mark.parametrize("name", ["ring", "bsp"])
+def test_a_training_ends_although_the_last_worker_is_killed_while_the_coordinator_finishes_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The coordinator evaluates the final model in the call by which the last node leaves."""
+
+    async def take_a_second(self: ModelEvaluator, _parameters: object) -> None:
+        await self.clock.sleep_until(self.clock.now() + 1.0)
+
+    monkeypatch.setattr(ModelEvaluator, "log_sample_pictures", take_a_second)
+    recovery = {"on_failure": "continue"}
+    undisturbed = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [], tmp_path / "undisturbed")
+    (start,), (stop,) = (undisturbed.events(COORDINATOR, key) for key in ("run_start", "run_stop"))
+    end_s = (stop["time_ms"] - start["time_ms"]) / 1e3
+    workers = [f"worker-{rank}" for rank in range(4)]
+    kill = {"kind": "kill", "of": workers, "at": {"time": f"{end_s + 0.5:.3f}s"}}
+
+    trial = RecoveringTrial.run(SYNCHRONOUS[name], recovery, [kill], tmp_path / "killed")
+
+    assert trial.samples == trial.budget
+    assert trial.events(COORDINATOR, "run_stop")
