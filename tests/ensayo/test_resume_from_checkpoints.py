@@ -213,6 +213,7 @@ def test_a_changed_scenario_is_rejected_before_anything_starts(tmp_path: Path) -
     assert "resumed" not in json.loads((folder / "manifest.json").read_text())
 
 
+@pytest.mark.serial  # it starts nodes
 def test_a_killed_run_in_processes_continues_with_every_bit(
     tmp_path: Path, uninterrupted: list[dict[str, Any]]
 ) -> None:

@@ -1,5 +1,6 @@
 """Time slices of the kernel's scheduler on this host."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -47,4 +48,4 @@ def test_the_niceness_of_a_process_stays_as_it_is() -> None:
         [sys.executable, "-c", f"{program}; print(os.nice(0))"], capture_output=True, text=True, check=True, timeout=30
     ).stdout
 
-    assert output == "5\n"
+    assert int(output) == min(os.nice(0) + 5, 19)
