@@ -30,10 +30,10 @@ class UnusedProcessControl(NodeProcessControl):
     """Control of nodes that no fault concerns."""
 
     def apply_action(self, action: NodeAction, node_name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(f"no fault concerns {node_name}, but {action} was applied to it")
 
     def describe_mechanism(self, action: NodeAction) -> str:
-        raise NotImplementedError
+        raise AssertionError(f"no fault is declared, but {action} was described")
 
 
 @dataclass
