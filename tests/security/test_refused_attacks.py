@@ -20,6 +20,8 @@ import pytest
 from attacked_trial import read_lines, run_attacked_trial
 from refused_connection_events import make_proof_in_other_name, refused_connections
 
+from compose.engines.containers.engine import DockerEngine
+from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import SECRETS_PREFIX
 from services.cluster.addresses import Address
@@ -57,7 +59,8 @@ class Attacker:
         return NodeIdentity.read(node, secrets / node)
 
     def identity_of_other_run(self, node: str) -> NodeIdentity:
-        issue_certificates("other-run", (node,), self.folder)
+        if not (self.folder / node).exists():
+            issue_certificates("other-run", (node,), self.folder)
         return NodeIdentity.read(node, self.folder / node)
 
     def send(self, address: Address, data: bytes) -> None:
@@ -254,6 +257,9 @@ CASES = [
 ]
 
 
+EPOCHS_OF_MANY_ATTACKS = 100
+
+
 @pytest.fixture(scope="module")
 def undisturbed_digest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Digest of the parameters of a trial without an attack; data planes and their protection do not change it."""
@@ -301,3 +307,35 @@ def test_a_trial_without_an_attack_records_nothing(tmp_path: Path) -> None:
     assert reasons_by_node(tmp_path / "undisturbed") == {}
     assert list((tmp_path / "undisturbed" / "logs").glob("*.err")) == [], "nothing of the log of handshakes is left"
     assert os.environ.get("GRPC_TRACE") is None
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(("plane", "security"), sorted({case[:2] for case in CASES}))
+def test_containers_refuse_and_record_each_of_many_attacks_once(
+    tmp_path: Path, docker_engine: DockerEngine, plane: str, security: str
+) -> None:
+    """All attacks of the list on one trial, from outside of its containers; engines agree on the undisturbed result."""
+    attacks = [case[2:] for case in CASES if case[:2] == (plane, security)]
+    undisturbed = run_attacked_trial(
+        tmp_path / "undisturbed", plane, security, None, SimulatedEngine(), EPOCHS_OF_MANY_ATTACKS
+    )
+
+    attackers: list[Attacker] = []
+
+    def attack_trial(plan: Plan) -> None:
+        attackers.append(Attacker(plan, tmp_path / "other"))
+        for _, _, _, attack in attacks:
+            attack(attackers[0])
+
+    trial = run_attacked_trial(
+        tmp_path / "attacked", plane, security, attack_trial, docker_engine, EPOCHS_OF_MANY_ATTACKS
+    )
+    for connection in attackers[0].open_connections:
+        connection.close()
+
+    assert trial.params_sha256 == undisturbed.params_sha256 != ""
+    by_node = reasons_by_node(tmp_path / "attacked")
+    recorded = [(node, reason) for node, reasons in by_node.items() for reason in reasons]
+    assert len(recorded) == len(attacks), recorded
+    for name, refusing_node, pattern, _ in attacks:
+        assert any(node == refusing_node and re.search(pattern, text) for node, text in recorded), (name, recorded)

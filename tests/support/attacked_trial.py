@@ -1,9 +1,9 @@
-"""Trials of two processes that are attacked while they train."""
+"""Trials of two nodes, processes or containers, that are attacked while they train."""
 
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,8 @@ def write_bytes(address: Address, data: bytes) -> None:
         connection.recv(1)
 
 
-def make_attacked_plan(run_name: str, transport: str, data_security: str, engine: TrialEngine) -> Plan:
-    """Return the plan of a trial of two workers."""
+def make_attacked_plan(run_name: str, transport: str, data_security: str, engine: TrialEngine, epochs: int = 6) -> Plan:
+    """Return the plan of a trial of two workers; an epoch takes 0.2 s."""
     document = {
         "name": "attacked",
         "workload": {
@@ -55,7 +55,7 @@ def make_attacked_plan(run_name: str, transport: str, data_security: str, engine
             "model": {"kind": "linear"},
             "optimiser": {"kind": "momentum", "rate": 0.05},
             "batch": 128,
-            "epochs": 6,
+            "epochs": epochs,
         },
         "cluster": {"workers": 2, "worker": {"throughput": "4000/s", "uplink": "100mbit", "downlink": "100mbit"}},
         "strategies": {"ring": {"kind": "all_reduce"}},
@@ -76,17 +76,20 @@ def run_attacked_plan(
     (folder / "plan.json").write_text(plan.model_dump_json())
     observer = AttackingObserver(attack)
     outcome = engine.run_trial(plan, folder, observer)
-    assert (outcome.status, outcome.reason) == ("success", "")
+    assert (outcome.status, outcome.reason) == ("success", ""), outcome
     return observer
 
 
 def run_attacked_trial(
-    folder: Path, transport: str, data_security: str, attack: Callable[[Plan], object] | None
+    folder: Path,
+    transport: str,
+    data_security: str,
+    attack: Callable[[Plan], object] | None,
+    engine: TrialEngine | None = None,
+    epochs: int = 6,
 ) -> AttackingObserver:
-    """Run a trial of processes, with an attack after the first evaluation, and return its observer."""
-    engine = LocalEngine()
-    try:
+    """Run a trial, of processes by default, with an attack after the first evaluation, and return its observer."""
+    with closing(engine or LocalEngine()) as used_engine:
         run_name = f"{folder.parent.name}-{os.getpid()}-{folder.name}"
-        return run_attacked_plan(make_attacked_plan(run_name, transport, data_security, engine), folder, engine, attack)
-    finally:
-        engine.close()
+        plan = make_attacked_plan(run_name, transport, data_security, used_engine, epochs)
+        return run_attacked_plan(plan, folder, used_engine, attack)
