@@ -24,6 +24,7 @@ from services.strategies.cost_model import StepTimePrediction
 SweptValue: TypeAlias = str | int | float
 ABORT = "abort"  # failure policy under which a lost node ends the trial
 NODE_LOSS_EVENTS = frozenset({"kill", "restart", "oom"})  # kinds of events that end the process of a node
+MAX_CHUNKS = 1 << 16  # of a vector; arrays of a model or ranks are fewer
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
@@ -35,6 +36,16 @@ def _check_is_file_name(name: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_check_is_file_name)]
+
+
+def _check_chunks(schedule: TransferSchedule) -> TransferSchedule:
+    """Return a schedule all of whose transfers are of chunks that it has; the analysis goes through all chunks."""
+    if schedule.chunk_count > MAX_CHUNKS:
+        raise ValueError(f"a vector has {schedule.chunk_count} chunks; {MAX_CHUNKS} are allowed")
+    for transfer in schedule.transfers_of_all_rounds:
+        if not 0 <= transfer.first_chunk <= transfer.stop_chunk <= schedule.chunk_count:
+            raise ValueError(f"a transfer has chunks that the vector does not have; it has {schedule.chunk_count}")
+    return schedule
 
 
 class PlanJsonSection(BaseModel):
@@ -204,7 +215,8 @@ class TrialPlan(PlanJsonSection):
     vector_bytes: int = 0  # of the parameter vector on the wire
     payload: PlannedPayload | None = None  # model that messages are as large as; None: as the trained model
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
-    schedule: TransferSchedule = TransferSchedule()  # of a collective; without rounds for other strategies
+    # Of a collective; without rounds for other strategies.
+    schedule: Annotated[TransferSchedule, AfterValidator(_check_chunks)] = TransferSchedule()
     strategy: dict[str, Any] = {}
     strategy_choice: StrategyChoice | None = None  # of a strategy that was chosen among candidates
     network: Network = Network()

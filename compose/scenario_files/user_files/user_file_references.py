@@ -50,6 +50,10 @@ class FileReferences:
         component = ".".join(self.path)
         return frozenset(("workload", component, *(f"{component}.{key}" for key in self.keys)))
 
+    def have_kind(self, kind: Any) -> bool:
+        """Return whether a component of this kind has these keys; a document may declare a list as kind."""
+        return isinstance(kind, str) and kind in self.kinds
+
 
 def resolve_user_files(document: YamlDocument, folder: Path) -> YamlDocument:
     """Return a copy of a scenario document with absolute paths and digests of all files of the user.
@@ -115,7 +119,7 @@ def _find_references(
         for case in convert_to_cases(references.dotted_paths, sweep, str(name), axis):
             for path, value in case.items():
                 prefix, _, last = path.rpartition(".")
-                if prefix == component_path and last in references.keys and base_kind in references.kinds:
+                if prefix == component_path and last in references.keys and references.have_kind(base_kind):
                     yield case, path, ("sweep", name)
                 component = value_at(value, (references.section,)) if path == "workload" else value
                 if path in ("workload", component_path):
@@ -126,7 +130,7 @@ def _references_of_component(
     references: FileReferences, component: Any, position: KeyPath, default_kind: Any
 ) -> Iterator[tuple[dict[str, Any], str, KeyPath]]:
     """Yield each reference to a file in the section of a component."""
-    if isinstance(component, dict) and component.get("kind", default_kind) in references.kinds:
+    if isinstance(component, dict) and references.have_kind(component.get("kind", default_kind)):
         for key in references.keys:
             if key in component:
                 yield component, key, (*position, key) if position == references.path else position
