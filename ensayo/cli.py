@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compose.runs.interrupt import raise_on_first_stop_signal
-from ensayo.exit_codes import exit_code_of_error
+from ensayo.exit_codes import ExitCode, exit_code_of_error
 from services.schema.errors import EnsayoError, HostError, UserError
 from services.schema.limits import MAX_ATTEMPTS
 
@@ -113,7 +113,6 @@ def _print_result_of_run(rehearsal: "FinishedRunResult") -> None:
     # Imported only now: pandas takes a second to import, which the nodes can use.
     from analysis.checks.fidelity import read_failed_check_remedies
     from analysis.reading.run_folder import RunFolder
-    from ensayo.exit_codes import ExitCode
 
     _print_unreadable_files(rehearsal.folder / "summary.json")
     for line in (*rehearsal.repeated_trials, *rehearsal.continued_trials, *rehearsal.reasons):
@@ -268,7 +267,6 @@ def search_fault_schedules(
 
     Each seed determines a strategy, a small cluster, and events and delays of messages that disturb its training.
     """
-    from ensayo.exit_codes import ExitCode
     from ensayo.fault_search.invariants import find_violation
     from ensayo.fault_search.search import (
         choose_strategies,
@@ -533,3 +531,5 @@ def main() -> None:
     except EnsayoError as error:
         typer.echo(error, err=True)
         sys.exit(exit_code_of_error(error))
+    except KeyboardInterrupt:  # before the command has begun or after it has ended
+        sys.exit(ExitCode.INTERRUPTED)

@@ -36,6 +36,18 @@ def exit_code_of(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     return int(exited.value.code or 0)
 
 
+@pytest.mark.without_nodes
+def test_ctrl_c_outside_a_command_has_the_exit_code_of_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop signal may arrive when the command has just ended; Python then ended by SIGINT, also after SIGTERM."""
+
+    def end_with_ctrl_c() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", end_with_ctrl_c)
+
+    assert exit_code_of(["list"], monkeypatch) == ExitCode.INTERRUPTED
+
+
 def test_list_shows_every_scenario_with_its_question() -> None:
     """A new user chooses by question, not by name."""
     text = output_of("list")
