@@ -310,6 +310,7 @@ def test_a_trial_without_an_attack_records_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 @pytest.mark.parametrize(("plane", "security"), sorted({case[:2] for case in CASES}))
 def test_containers_refuse_and_record_each_of_many_attacks_once(
     tmp_path: Path, docker_engine: DockerEngine, plane: str, security: str
