@@ -24,7 +24,7 @@ from services.strategies.cost_model import StepTimePrediction
 SweptValue: TypeAlias = str | int | float
 ABORT = "abort"  # failure policy under which a lost node ends the trial
 NODE_LOSS_EVENTS = frozenset({"kill", "restart", "oom"})  # kinds of events that end the process of a node
-MAX_CHUNKS = 1 << 16  # of a vector; arrays of a model or ranks are fewer
+MAX_CHUNKS = 1 << 16  # of a vector; a collective plans a few chunks per rank or one per array of the model
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
@@ -39,12 +39,16 @@ FileName = Annotated[str, AfterValidator(_check_is_file_name)]
 
 
 def _check_chunks(schedule: TransferSchedule) -> TransferSchedule:
-    """Return a schedule all of whose transfers are of chunks that it has; the analysis goes through all chunks."""
+    """Return the schedule if every transfer is of chunks that the vector has.
+
+    The analysis goes through all chunks of all transfers, so a damaged plan.json could keep it busy without end.
+    """
     if schedule.chunk_count > MAX_CHUNKS:
         raise ValueError(f"a vector has {schedule.chunk_count} chunks; {MAX_CHUNKS} are allowed")
     for transfer in schedule.transfers_of_all_rounds:
         if not 0 <= transfer.first_chunk <= transfer.stop_chunk <= schedule.chunk_count:
-            raise ValueError(f"a transfer has chunks that the vector does not have; it has {schedule.chunk_count}")
+            chunks = f"chunks {transfer.first_chunk} to {transfer.stop_chunk - 1}"
+            raise ValueError(f"a transfer is of {chunks}; the vector has {schedule.chunk_count}, counted from 0")
     return schedule
 
 

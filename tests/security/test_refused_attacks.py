@@ -257,7 +257,7 @@ CASES = [
 ]
 
 
-EPOCHS_OF_MANY_ATTACKS = 100
+EPOCHS_OF_MANY_ATTACKS = 100  # 20 s: the last attack finds a trial that still trains
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +320,6 @@ def test_containers_refuse_and_record_each_of_many_attacks_once(
     undisturbed = run_attacked_trial(
         tmp_path / "undisturbed", plane, security, None, SimulatedEngine(), EPOCHS_OF_MANY_ATTACKS
     )
-
     attackers: list[Attacker] = []
 
     def attack_trial(plan: Plan) -> None:

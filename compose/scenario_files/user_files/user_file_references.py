@@ -51,7 +51,10 @@ class FileReferences:
         return frozenset(("workload", component, *(f"{component}.{key}" for key in self.keys)))
 
     def have_kind(self, kind: Any) -> bool:
-        """Return whether a component of this kind has these keys; a document may declare a list as kind."""
+        """Return whether components of this kind have these keys.
+
+        `kind` is what a user has written: a list or a mapping is no kind.
+        """
         return isinstance(kind, str) and kind in self.kinds
 
 
