@@ -20,7 +20,7 @@ from docker.models.networks import Network
 from compose.runs.labels import NODE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
 from services.schema.errors import HostError
 
-TERMINATE_GRACE_S = 2.0
+EXIT_GRACE_S = 2.0  # wall seconds to wait after each signal for the processes of a run
 _PROC_FOLDER = Path("/proc")
 
 
@@ -36,14 +36,19 @@ def remove_leftovers(run_name: str | None = None) -> list[str]:
         One line for each process or resource that was removed.
 
     Raises:
-        HostError: the Docker engine did not remove some resources; everything else is removed.
+        HostError: some processes did not end, or the Docker engine did not remove some resources; everything else is
+            removed.
     """
     failures: list[str] = []
-    removed = [*_end_processes(run_name), *_remove_docker_resources(run_name, failures), *_remove_tls_folders(run_name)]
+    removed = [
+        *_end_processes(run_name, failures),
+        *_remove_docker_resources(run_name, failures),
+        *_remove_tls_folders(run_name),
+    ]
     if failures:
         raise HostError(
-            "the Docker engine could not remove these resources; restart the engine, then run `ensayo clean` again:\n"
-            + "\n".join(failures)
+            "these could not be removed; restart the Docker engine if it keeps one of them, then run `ensayo clean` "
+            "again:\n" + "\n".join(failures)
         )
     return removed
 
@@ -109,21 +114,23 @@ def _remove_docker_object(
     yield description
 
 
-def _end_processes(run_name: str | None) -> Iterator[str]:
+def _end_processes(run_name: str | None, failure_messages: list[str]) -> Iterator[str]:
     """Terminate all processes of a run, then kill those that still run.
 
-    Yield one line of text per process.
+    Yield one line of text per process that has ended, and record the others.
     """
     processes = dict(_processes_of_run(run_name))
-    for pid in processes:
-        _send_signal(pid, signal.SIGTERM)
-    deadline = time.monotonic() + TERMINATE_GRACE_S
-    while any(_is_process_alive(pid) for pid in processes) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in filter(_is_process_alive, processes):
+            _send_signal(pid, signal_number)
+        deadline = time.monotonic() + EXIT_GRACE_S
+        while any(map(_is_process_alive, processes)) and time.monotonic() < deadline:
+            time.sleep(0.05)
     for pid, command in processes.items():
         if _is_process_alive(pid):
-            _send_signal(pid, signal.SIGKILL)
-        yield f"process {pid} ({command})"
+            failure_messages.append(f"process {pid} ({command}): it did not end within {EXIT_GRACE_S:g} s of SIGKILL")
+        else:
+            yield f"process {pid} ({command})"
 
 
 def _processes_of_run(run_name: str | None) -> Iterator[tuple[int, str]]:

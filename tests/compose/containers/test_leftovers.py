@@ -233,7 +233,9 @@ def test_clean_removes_the_leftovers_of_a_killed_runner(start_runner: StartRunne
     """A killed runner can remove nothing itself; `ensayo clean` must find everything by its marks."""
     runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("event 000")
+    processes = set(descendant_pids(runner.process.pid))
     runner.kill()
+    wait_until_empty(lambda: running(processes), PROCESS_EXIT_S)  # else one could end by itself between the two counts
     wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
     leftovers_before = leftovers(runner.run)
 
@@ -352,3 +354,19 @@ def test_clean_works_without_docker() -> None:
 
         assert finished.stdout.startswith(f"process {node.pid} ")
         assert node.wait(5) < 0
+
+
+def test_clean_kills_processes_that_ignore_sigterm() -> None:
+    """A process that hangs can ignore SIGTERM. It has ended when clean says that it was removed."""
+    program = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    )
+    environment = os.environ | {RUN_ENV_VARIABLE: "stuck"}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as node:
+        assert node.stdout
+        assert node.stdout.readline() == b"ready\n"
+
+        removed = remove_leftovers("stuck")
+
+        assert [line.split(maxsplit=2)[:2] for line in removed] == [["process", str(node.pid)]]
+        assert node.poll() == -signal.SIGKILL
