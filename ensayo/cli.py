@@ -145,6 +145,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     )
     from ensayo.terminal.terminal_text import (
         chosen_collective_lines,
+        data_protection_lines,
         host_capacity_lines,
         undeclared_rate_lines,
         undetected_corruption_lines,
@@ -161,6 +162,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         *break_even_density_lines(planned.plans),
         *unknown_prediction_lines(planned.plans),
         *repeat_lines(planned.plans),
+        *data_protection_lines(planned.plans),
         *undetected_corruption_lines(planned.plans),
         *inapplicable_form_lines(planned.plans),
         *chosen_collective_lines(planned.plans),
@@ -265,7 +267,8 @@ def search_fault_schedules(
 ) -> None:
     """Search for faults that violate an invariant of training, by simulation in virtual time.
 
-    Each seed determines a strategy, a small cluster, and events and delays of messages that disturb its training.
+    Each seed determines a strategy, a small cluster, and events and delays of messages and calls that disturb its
+    training.
     """
     from ensayo.fault_search.invariants import find_violation
     from ensayo.fault_search.search import (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from compose.engines import EngineChoice, choose_engine
+from compose.runs.interrupt import defer_stop_signals
 from compose.runs.interrupted_run import lock_run_folder, read_interrupted_run
 from compose.runs.run import FinishedRun, resume_run, run_scenario
 from compose.runs.run_folder import RunFolderError, ScenarioFile
@@ -187,14 +188,16 @@ def resume(run_folder: str | Path, observer: RunObserver | None = None, command:
 
 def _find_host_disturbance(trial_folder: Path) -> str:
     """Return how this host disturbed a trial, or an empty text."""
-    from analysis.checks.host_disturbance import find_host_disturbance
+    with defer_stop_signals():  # an interrupted import can't be repeated, and the report needs these packages
+        from analysis.checks.host_disturbance import find_host_disturbance
 
     return find_host_disturbance(trial_folder)
 
 
 def _measure_probe_step_s(probe_folder: Path) -> float | None:
     """Return the typical step time of a probe in virtual seconds; None if it logged no step."""
-    from analysis.results.probe import measure_probe_step_s
+    with defer_stop_signals():  # as for the disturbances of a host
+        from analysis.results.probe import measure_probe_step_s
 
     return measure_probe_step_s(probe_folder)
 

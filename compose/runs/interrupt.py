@@ -33,12 +33,31 @@ def raise_on_first_stop_signal() -> Iterator[None]:
     Later stop signals are ignored. A second Ctrl-C must not interrupt the clean-up that the first Ctrl-C has started.
     Blocks may be nested; the inner one then handles the signals.
 
+    Python and libraries may raise another exception from the KeyboardInterrupt: an interrupted import of a C++ module
+    ends with ImportError, and an interrupted `__set_name__` of a class with RuntimeError. This block raises
+    KeyboardInterrupt instead.
+
     Raises:
         KeyboardInterrupt: a stop signal; or one in the outer block, where other code has caught the exception.
     """
     raise_again_if_stopped()
     with _install_stop_handler(_FirstStopRaiser()):
-        yield
+        try:
+            yield
+        except Exception as error:
+            if any(isinstance(cause, KeyboardInterrupt) for cause in _causes_of(error)):
+                raise KeyboardInterrupt from error
+            raise
+
+
+def _causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the explicit causes (`__cause__`) of an exception, the direct one first.
+
+    The implicit `__context__` is left out: an error in the clean-up after Ctrl-C must stay visible.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+        yield error
 
 
 def raise_again_if_stopped() -> None:

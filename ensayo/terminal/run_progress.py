@@ -18,6 +18,7 @@ class TrialProgress:
     """
 
     sample_count: int = 0
+    first_sample_count: int = 0  # of the checkpoint with which the trial began; 0 if it began anew
     step: int = 0  # after which the model was evaluated last
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the last evaluation, on held-out samples
     training_start_ms: float | None = None
@@ -30,6 +31,9 @@ class TrialProgress:
         return replace(
             self,
             sample_count=max(self.sample_count, metadata.get("samples_count", 0)),
+            first_sample_count=metadata.get("samples_count", 0)
+            if log_event["key"] == "training_continued"
+            else self.first_sample_count,
             step=metadata.get("step", 0) if log_event["key"] == "eval_metrics" else self.step,
             training_start_ms=log_event["time_ms"] if log_event["key"] == "run_start" else self.training_start_ms,
             latest_event_ms=log_event["time_ms"],
@@ -47,7 +51,7 @@ class TrialProgress:
             return None
         if self.latest_event_ms <= self.training_start_ms:
             return None
-        return 1000 * self.sample_count / (self.latest_event_ms - self.training_start_ms)
+        return 1000 * (self.sample_count - self.first_sample_count) / (self.latest_event_ms - self.training_start_ms)
 
     def __str__(self) -> str:
         metrics = sorted(self.metrics.items(), key=lambda metric: metric[0] != "loss")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from compose.host.capacity_check import CapacityCheck
 from services.cluster.undeclared_rates import describe_undeclared_rates
-from services.plan import Plan
+from services.plan import Plan, TrainingPlan
+from services.runtime.data_protection import describe_data_protection
 
 MINUTE_S, HOUR_S = 60, 3600
 
@@ -79,6 +80,12 @@ def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
             trial = f"{plan.trial[:3]} {trial_title(plan)}"
             seconds = format_step_time(plan.exchange_s_by_choice[chosen])
             yield f"{trial}: collective auto chose {chosen}, predicted exchange {seconds} per step; {alternatives}"
+
+
+def data_protection_lines(plans: Sequence[Plan]) -> Iterable[str]:
+    """Return one line for each protection of messages; frameworks of commands send messages of their own."""
+    trainings = (plan for plan in plans if isinstance(plan, TrainingPlan))
+    return dict.fromkeys(describe_data_protection(plan.security.data, plan.engine) for plan in trainings)
 
 
 def undetected_corruption_lines(plans: Sequence[Plan]) -> Iterable[str]:

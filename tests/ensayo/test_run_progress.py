@@ -49,6 +49,18 @@ def event(key: str, time_ms: float, value: Any = None, **metadata: object) -> di
     return {"key": key, "value": value, "time_ms": time_ms, "metadata": metadata}
 
 
+def test_the_rate_of_a_continued_trial_counts_only_its_own_samples(plans: list[Plan]) -> None:
+    """Samples before the checkpoint took time in another attempt."""
+    progress = RunProgress(plans, ManualClock())
+    progress.start_trial()
+
+    progress.record_log_event(event("run_start", 5000))
+    progress.record_log_event(event("training_continued", 5000, {}, samples_count=10_000, step=7))
+    progress.record_log_event(event("eval_metrics", 6000, {"accuracy": 0.5}, samples_count=11_438, step=8))
+
+    assert progress.trial_progress.samples_per_s == pytest.approx(1438.0)
+
+
 def test_the_rate_is_samples_per_virtual_second_since_training_began(plans: list[Plan]) -> None:
     """Initialisation does not count as training."""
     progress = RunProgress(plans, ManualClock())
