@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from services.checkpoints.atomic_files import write_file_atomically
+from services.checkpoints.atomic_files import WriteBytes, write_file_atomically
 from services.checkpoints.checkpoint_error import CheckpointError
 from services.checkpoints.file_format import (
     FORMAT_VERSION,
@@ -57,6 +57,7 @@ def write_checkpoint(
     classes: Sequence[StateClass] = STATE_CLASSES,
     *,
     waits_for_disk: bool = True,
+    write: WriteBytes | None = None,
 ) -> WrittenCheckpoint:
     """Write the state of a node to a file. The file has the whole new state, or is the same as before.
 
@@ -67,17 +68,23 @@ def write_checkpoint(
         device: device on which the arrays of the state are.
         classes: classes of the records that the state may contain.
         waits_for_disk: whether the file is on the storage device when this function returns.
+        write: writes bytes to the open file; None: `os.write`.
 
     Raises:
         CheckpointError: the file can't be written, for example because the file system is full.
         UnstorableState: the state has a value of another type.
     """
     encoded = encode_state(state, device.to_host, classes)
-    return _write_encoded_state(path, identity, encoded, waits_for_disk=waits_for_disk)
+    return _write_encoded_state(path, identity, encoded, waits_for_disk=waits_for_disk, write=write)
 
 
 def _write_encoded_state(
-    path: Path, identity: CheckpointIdentity, encoded: EncodedState, *, waits_for_disk: bool
+    path: Path,
+    identity: CheckpointIdentity,
+    encoded: EncodedState,
+    *,
+    waits_for_disk: bool,
+    write: WriteBytes | None = None,
 ) -> WrittenCheckpoint:
     structure, arrays = encoded
     stored, data = _arrange_arrays(arrays)
@@ -92,7 +99,11 @@ def _write_encoded_state(
     gap = bytes(prefix.data_start - PREFIX.size - len(header_bytes))
     file_bytes = prefix.data_start + header.data_bytes
     write_file_atomically(
-        path, [PREFIX.pack(*prefix), header_bytes, gap, *data], file_bytes, waits_for_disk=waits_for_disk
+        path,
+        [PREFIX.pack(*prefix), header_bytes, gap, *data],
+        file_bytes,
+        waits_for_disk=waits_for_disk,
+        write=write,
     )
     return WrittenCheckpoint(file_bytes, prefix.header_digest.hex())
 

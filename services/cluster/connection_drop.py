@@ -25,13 +25,6 @@ class ConnectionDrop(DeclaredEvent):
         """Return None: the nodes connect again at once."""
         return
 
-    def is_triggered_by_step_of(self, worker_name: str) -> bool:
-        """Return whether the event, if it waits for a step, may begin when this worker begins the step.
-
-        An event that concerns no worker begins with the step of any worker.
-        """
-        return worker_name in self.of or not any(name.startswith("worker-") for name in self.of)
-
     def peers_of(self, node_name: str) -> tuple[str, ...]:
         """Return the nodes to which the connections of a node end; none if the event does not concern the node."""
         return tuple(name for name in self.of if name != node_name) if node_name in self.of else ()

@@ -10,9 +10,9 @@ from services.cluster.failure_laws import AnyFailureLaw, ExponentialLaw, Failure
 from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.units import Duration
 
-# Who applies an event: whatever shapes the links, the worker itself, the engine that started the nodes, or the
-# transports of the nodes.
-EventApplier: TypeAlias = Literal["links", "worker", "engine", "transport"]
+# Who applies an event: whatever shapes the links, the worker itself, the engine that started the nodes, the transports
+# of the nodes, or the nodes themselves, to their disks.
+EventApplier: TypeAlias = Literal["links", "worker", "engine", "transport", "disk"]
 STOPPED_COMPUTE = inf  # factor of the compute time while a worker is stopped
 NODE_GROUPS = {"workers": "worker-", "servers": "server-"}  # name of all nodes of a role -> start of their names
 
@@ -102,8 +102,13 @@ class DeclaredEvent(ScenarioComponent):
         return None
 
     def is_triggered_by_step_of(self, worker_name: str) -> bool:
-        """Return whether the event, if it waits for a step, may begin when this worker begins the step."""
-        return self.applied_by == "links" or worker_name in self.node_names
+        """Return whether the event, if it waits for a step, may begin when this worker begins the step.
+
+        An event of links, or one that concerns no worker, begins with the step of any worker.
+        """
+        if self.applied_by == "links" or worker_name in self.node_names:
+            return True
+        return not any(name.startswith(NODE_GROUPS["workers"]) for name in self.node_names)
 
     def restrict_to_nodes(self, node_names: Collection[str]) -> Self:
         """Return a copy of this event that changes only the nodes in `node_names`, each of them by its name."""

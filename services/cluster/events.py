@@ -12,6 +12,7 @@ from pydantic import Field, PositiveFloat
 
 from services.cluster.connection_drop import ConnectionDrop
 from services.cluster.declared_event import NODE_GROUPS, STOPPED_COMPUTE, EventApplier, LastingEvent
+from services.cluster.disk_full import DiskFull
 from services.cluster.failure_laws import FailureTrace, RecurringEvent
 from services.cluster.links.impairments import AnyPacketLoss
 from services.cluster.links.message_corruption import MessageCorruption
@@ -96,7 +97,14 @@ class WorkerPause(LastingEvent):
 
 
 AnyDeclaredEvent: TypeAlias = Annotated[
-    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause | ConnectionDrop | MessageCorruption | AnyNodeFault,
+    LinkChange
+    | NetworkPartition
+    | WorkerSlowdown
+    | WorkerPause
+    | ConnectionDrop
+    | MessageCorruption
+    | DiskFull
+    | AnyNodeFault,
     Field(discriminator="kind"),
 ]
 
@@ -203,6 +211,23 @@ def _event_occurrences(
         yield None, trigger.step, declared_event
     else:
         yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1), declared_event
+
+
+def mean_time_between_failures_s(declared_events: Sequence[AnyDeclaredEvent]) -> float | None:
+    """Return the declared mean time between failures of all nodes together, in virtual seconds.
+
+    A failure is a random event that ends nodes; several nodes that an event ends at once are one failure. Rates of
+    events add up. Return None without such an event, or if one of them has no mean, such as a trace.
+    """
+    rate = 0.0  # per virtual second
+    for event in declared_events:
+        if not isinstance(event, NodeFault) or not event.ends_nodes:
+            continue
+        if event.at.mean_gap_s is None:
+            return None
+        series_count = len(event.node_names) if event.at.is_per_node else 1
+        rate += series_count / (event.at.mean_gap_s + (event.lasts or 0.0))  # gaps begin at the end of an occurrence
+    return 1 / rate if rate else None
 
 
 def find_too_frequent_events(

@@ -32,13 +32,6 @@ class NodeFault(DeclaredEvent):
     ends_nodes: ClassVar[bool]  # whether the nodes lose their processes and their state
     effect: ClassVar[str]  # what happens to a node, for the reason why a trial ended
 
-    def is_triggered_by_step_of(self, worker_name: str) -> bool:
-        """Return whether the fault, if it waits for a step, may begin when this worker begins the step.
-
-        A fault that concerns no worker begins with the step of any worker.
-        """
-        return worker_name in self.of or not any(name.startswith("worker-") for name in self.of)
-
 
 class NodeKill(NodeFault):
     """Sudden end of some nodes, as after a power failure."""
@@ -51,7 +44,7 @@ class NodeKill(NodeFault):
 
     @property
     def lasts(self) -> None:
-        """Return None: a killed node stays away until the end of the trial."""
+        """Return None: the event does not start the node again; the policy of the trial may."""
         return
 
 
@@ -66,7 +59,7 @@ class NodeOutOfMemory(NodeFault):
 
     @property
     def lasts(self) -> None:
-        """Return None: the node stays away until the end of the trial."""
+        """Return None: the event does not start the node again; the policy of the trial may."""
         return
 
 
@@ -95,7 +88,7 @@ class NodeRestart(NodeFault):
     begin_action: ClassVar[NodeAction] = "kill"
     end_action: ClassVar[NodeAction | None] = "start"
     ends_nodes: ClassVar[bool] = True
-    effect: ClassVar[str] = "was killed and absent"
+    effect: ClassVar[str] = "was killed and away"
 
     @property
     def lasts(self) -> Duration:

@@ -13,9 +13,14 @@ HEARTBEATS_PER_TIMEOUT = 4  # a node is lost when this many heartbeats in a row 
 
 
 class CheckpointSettings(FrozenRecord):
-    """How often the nodes of a trial write checkpoints."""
+    """How often the nodes of a trial write checkpoints: exactly one of `steps` and `interval`."""
 
-    steps: PositiveInt = Field(description="steps from one checkpoint to the next")
+    steps: PositiveInt | None = Field(None, description="steps from one checkpoint to the next; excludes interval")
+    interval: Duration | None = Field(
+        None,
+        description="virtual time of training after which the next checkpoint is due; excludes steps. The first worker "
+        "measures the time, and all nodes write the checkpoint before the same step",
+    )
     initial: str | None = Field(
         None,
         min_length=1,

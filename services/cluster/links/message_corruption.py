@@ -36,13 +36,6 @@ class MessageCorruption(DeclaredEvent):
         """Return 0 s: each node corrupts one message."""
         return Duration(0.0)
 
-    def is_triggered_by_step_of(self, worker_name: str) -> bool:
-        """Return whether the event, if it waits for a step, may begin when this worker begins the step.
-
-        An event that concerns no worker begins with the step of any worker.
-        """
-        return worker_name in self.of or not any(name.startswith("worker-") for name in self.of)
-
 
 class CorruptedMessage(FrozenRecord):
     """Message in which bits were flipped: its receiver and kind, the size of its payload, and places in the payload."""

@@ -91,6 +91,12 @@ def _find_event_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
                 f"the event {event.kind} needs workload.kind: training; Ensayo does not send the messages of a command"
             )
             yield KeyConflict(("events", number, "kind"), message)
+        if event.applied_by == "disk":
+            message = (
+                f"the event {event.kind} needs workload.kind: training; Ensayo does not write the checkpoints of a "
+                "command"
+            )
+            yield KeyConflict(("events", number, "kind"), message)
         if unpaced and isinstance(event, WorkerSlowdown | WorkerPause):
             message = (
                 f"{unpaced[0]} runs the command as fast as this host, so its compute can't be slowed down; declare a "

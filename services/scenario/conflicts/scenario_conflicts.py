@@ -70,7 +70,9 @@ def _find_connection_conflicts(scenario: "Scenario") -> Iterator[KeyConflict]:
     """Yield a conflict for each event that ends connections of a transport that does not open them again."""
     for k, event in enumerate(scenario.events):
         if isinstance(event, ConnectionDrop) and scenario.transport != "tcp":
-            message = f"a {event.kind} ends a trial with transport: {scenario.transport}; write transport: tcp"
+            message = (
+                f"streams over {scenario.transport} are not opened again, so the trial would fail; write transport: tcp"
+            )
             yield KeyConflict(("events", k, "kind"), message)
 
 
