@@ -93,7 +93,7 @@ class RunStateMachine:
             ProtocolError: the worker or the evaluation point does not exist.
         """
         # A fast asynchronous worker does more than its share of the budget. After a switch its numbers continue.
-        last_number = self.evaluation_points if self.is_synchronous and not self._has_switched_strategy else inf
+        last_number = self.evaluation_points if self.is_synchronous and not self.has_switched_strategy else inf
         if report.node_name not in self.worker_names:
             raise ProtocolError(
                 f"{report.node_name} can't report an evaluation point; workers are {', '.join(self.worker_names)}"
@@ -276,7 +276,8 @@ class RunStateMachine:
         return [*actions]
 
     @property
-    def _has_switched_strategy(self) -> bool:
+    def has_switched_strategy(self) -> bool:
+        """Whether the second training phase has begun."""
         return self.strategy_switch is not None and self.strategy_switch.is_committed
 
     def abort_strategy_switch(self, abort_reason: str) -> list[RunAction]:
@@ -284,9 +285,11 @@ class RunStateMachine:
         return [*self.strategy_switch.abort(abort_reason)] if self.strategy_switch else []
 
     def handle_node_loss(self, node_name: str) -> list[RunAction]:
-        """Remove a lost node from the run, which ends without it."""
+        """Remove a lost node from the run, whose end no longer waits for it."""
         self._lost_nodes.add(node_name)
-        return [FinishRunAction()] if self._left_nodes and self._have_all_nodes_left else []
+        if not self._left_nodes:
+            return []
+        return [*self._end_switch_wait(), *([FinishRunAction()] if self._have_all_nodes_left else [])]
 
     def change_workers(self, worker_names: tuple[str, ...], returned_nodes: tuple[str, ...] = ()) -> None:
         """Continue with other workers, by rank, from a step that all of them have in common.
@@ -295,6 +298,8 @@ class RunStateMachine:
         returned: workers and servers that were lost and have been started again.
         """
         self.worker_names = worker_names
+        if self.strategy_switch:
+            self.strategy_switch.change_workers(worker_names)
         self._lost_nodes.difference_update(worker_names, returned_nodes)
         for number in [number for number in self._point_reports if number > self._last_decided_point]:
             del self._point_reports[number]
@@ -313,9 +318,14 @@ class RunStateMachine:
             return []
         self._left_nodes.add(node_name)
         actions = self.abort_strategy_switch(f"{node_name} has left") if node_name in self.worker_names else []
-        if self.strategy_switch and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
-            actions.append(EndSwitchWaitAction())
+        if node_name in self.worker_names:
+            actions += self._end_switch_wait()
         return [*actions, FinishRunAction()] if self._have_all_nodes_left else actions
+
+    def _end_switch_wait(self) -> list[RunAction]:
+        """Return the action that ends the servers' wait for a strategy switch, if no worker can start one."""
+        have_workers_left = self._left_nodes >= set(self.worker_names) - self._lost_nodes
+        return [EndSwitchWaitAction()] if self.strategy_switch and have_workers_left else []
 
     @property
     def _have_all_nodes_left(self) -> bool:

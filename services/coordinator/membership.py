@@ -11,6 +11,7 @@ from services.coordinator.membership_machine import (
     MembershipAction,
     MembershipStateMachine,
     NodeLostAction,
+    NodeRestartedAction,
 )
 from services.runtime.clock import Clock
 from services.runtime.membership import Membership, RecoveryDecision, RecoveryReport
@@ -93,11 +94,11 @@ class MembershipCalls:
         for action in actions:
             match action:
                 case NodeLostAction(node_name, silent_s):
-                    reason = f"no heartbeat for {silent_s:.3g} s"
-                    self.log.log_event(
-                        "node_lost", {"node": node_name, "reason": reason, "silent_s": round(silent_s, 6)}
-                    )
+                    self._log_loss(node_name, silent_s, f"no heartbeat for {silent_s:.3g} s", is_back=False)
                     await self.on_node_lost(node_name)
+                case NodeRestartedAction(node_name, silent_s):
+                    reason = f"started again {silent_s:.3g} s after its last heartbeat"
+                    self._log_loss(node_name, silent_s, reason, is_back=True)
                 case BeginMembershipEpochAction(membership, cause):
                     self._begin_epoch(membership, cause)
                 case DecideRecoveryAction(decision):
@@ -107,6 +108,11 @@ class MembershipCalls:
         if actions:
             async with self._epoch_begun:
                 self._epoch_begun.notify_all()
+
+    def _log_loss(self, node_name: str, silent_s: float, reason: str, *, is_back: bool) -> None:
+        """Log the loss of a node; `is_back` shows whether it was started again before its silence was noticed."""
+        value = {"node": node_name, "reason": reason, "silent_s": round(silent_s, 6), "is_back": is_back}
+        self.log.log_event("node_lost", value)
 
     def _begin_epoch(self, membership: Membership, cause: str) -> None:
         self._epoch_start_s = self.clock.now()

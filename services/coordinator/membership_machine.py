@@ -21,6 +21,14 @@ class NodeLostAction:
 
 
 @dataclass(frozen=True)
+class NodeRestartedAction:
+    """Action: log that a node was lost, but was started again before its silence was noticed."""
+
+    node_name: str
+    silent_s: float  # virtual seconds since its last heartbeat, or since it joined again
+
+
+@dataclass(frozen=True)
 class BeginMembershipEpochAction:
     """Action: announce a new membership to all nodes; they stop the step in progress and report recovery steps."""
 
@@ -42,7 +50,9 @@ class FailRunAction:
     reason: str
 
 
-MembershipAction: TypeAlias = NodeLostAction | BeginMembershipEpochAction | DecideRecoveryAction | FailRunAction
+MembershipAction: TypeAlias = (
+    NodeLostAction | NodeRestartedAction | BeginMembershipEpochAction | DecideRecoveryAction | FailRunAction
+)
 
 
 @dataclass
@@ -57,11 +67,13 @@ class MembershipStateMachine:
     server_names: tuple[str, ...] = ()  # nodes that own a shard and are not workers
     needs_common_step: bool = True  # whether all nodes continue from one step; otherwise each goes on where it is
     is_gossip: bool = False  # whether a worker may need other workers after the first one has finished its work
+    are_servers_idle: bool = False  # whether servers have no state yet, because only a later training phase uses them
     membership: Membership = field(init=False)
     _last_heartbeat_s: dict[str, float] = field(default_factory=dict)  # of the nodes that are watched
     _evicted: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)  # nodes that have finished their work
-    _waiting: set[str] = field(default_factory=set)  # nodes that have joined again, and are not members yet
+    # Nodes that have joined again and are not members yet -> when they joined.
+    _waiting: dict[str, float] = field(default_factory=dict)
     _reports: dict[str, RecoveryReport] = field(default_factory=dict)  # of the current epoch, while it is undecided
     _is_decided: bool = field(init=False)
 
@@ -76,6 +88,11 @@ class MembershipStateMachine:
         """Whether nodes still have to agree on the step from which they continue; no node leaves meanwhile."""
         return not self._is_decided
 
+    @property
+    def active_members(self) -> frozenset[str]:
+        """Workers of the current epoch and servers that are neither lost nor have left."""
+        return frozenset({*self.membership.workers, *self.server_names} - self._evicted - self._left)
+
     def start_watching(self, now_s: float) -> None:
         """Expect heartbeats of all nodes from now on."""
         self._last_heartbeat_s = dict.fromkeys((*self.worker_names, *self.server_names), now_s)
@@ -86,12 +103,20 @@ class MembershipStateMachine:
         Raises:
             EvictedError: the node has been considered lost.
         """
+        self.check_not_evicted(node_name)
+        if node_name in self._last_heartbeat_s:
+            self._last_heartbeat_s[node_name] = now_s
+
+    def check_not_evicted(self, node_name: str) -> None:
+        """Raise an error if the calling node is considered lost.
+
+        Raises:
+            EvictedError: the node is considered lost, and training goes on without it.
+        """
         if node_name in self._evicted:
             raise EvictedError(
                 f"{node_name} sent no heartbeat for {self.settings.heartbeat_timeout}, so training goes on without it"
             )
-        if node_name in self._last_heartbeat_s:
-            self._last_heartbeat_s[node_name] = now_s
 
     def excuse_silence(self, late_s: float, now_s: float) -> None:
         """Do not count the seconds for which the coordinator was stopped, when a check for lost nodes is late.
@@ -115,7 +140,7 @@ class MembershipStateMachine:
         for name in lost:
             del self._last_heartbeat_s[name]
             self._evicted.add(name)
-            self._waiting.discard(name)
+            self._waiting.pop(name, None)
         actions: list[MembershipAction] = [NodeLostAction(name, silent_s) for name, silent_s in lost.items()]
         lost_servers = [name for name in lost if name in self.server_names]
         if lost_servers and self.settings.on_failure != "restore":
@@ -127,6 +152,14 @@ class MembershipStateMachine:
         """Record that a node has finished its work; no more heartbeats are expected from it."""
         self._last_heartbeat_s.pop(node_name, None)
         self._left.add(node_name)
+
+    def handle_strategy_switch(self, *, needs_common_step: bool) -> None:
+        """Record that a second training phase has begun, in which servers may train.
+
+        Args:
+            needs_common_step: whether the second phase is synchronous.
+        """
+        self.needs_common_step, self.are_servers_idle = needs_common_step, False
 
     def handle_rejoin(self, node_name: str, now_s: float) -> list[MembershipAction]:
         """Record that a lost node has been started again, and wants to join the training.
@@ -141,11 +174,15 @@ class MembershipStateMachine:
             raise EvictedError(f"{node_name} can't join again under on_failure: {self.settings.on_failure}")
         if self._left.intersection(self.worker_names):
             raise EvictedError(f"{node_name} can't join again: the training is over")
-        self._last_heartbeat_s.pop(node_name, None)  # it sends heartbeats from the begin of its epoch on
-        self._waiting.add(node_name)
+        actions: list[MembershipAction] = []
+        # A node sends heartbeats from the begin of its epoch on. Without any time, it was already considered lost.
+        last_s = self._last_heartbeat_s.pop(node_name, self._waiting.get(node_name))
+        if last_s is not None:
+            actions.append(NodeRestartedAction(node_name, now_s - last_s))
+        self._waiting[node_name] = now_s
         self._evicted.discard(node_name)
         lost = {node_name} & set(self.membership.workers)  # it was restarted before its loss was noticed
-        return self._change_members(lost, f"{node_name} joined again", now_s)
+        return [*actions, *self._change_members(lost, f"{node_name} joined again", now_s)]
 
     def handle_recovery_report(self, report: RecoveryReport) -> list[MembershipAction]:
         """Record from which steps a node can continue.
@@ -181,14 +218,16 @@ class MembershipStateMachine:
         if self.settings.on_failure == "restore" and self._evicted:
             return []  # training waits for the restarted worker
         kept = set(self.membership.workers) - lost - self._evicted - gone
-        members = [name for name in self.worker_names if name in self._waiting | kept]
+        members = [name for name in self.worker_names if name in self._waiting or name in kept]
         if not members and gone:
             return []
         has_state = [name for name in members if name not in self._waiting]
         if not has_state and self.settings.on_failure != "restore":
             return [FailRunAction(f"no worker has the state of the training any more: {cause}")]
         joined = tuple(name for name in (*self.worker_names, *self.server_names) if name in self._waiting)
-        self.membership = Membership(self.membership.epoch + 1, tuple(members), joined)
+        self.membership = Membership(
+            self.membership.epoch + 1, tuple(members), joined, needs_common_step=self.needs_common_step
+        )
         self._last_heartbeat_s |= dict.fromkeys(joined, now_s)
         self._reports, self._is_decided = {}, not self.needs_common_step
         return [BeginMembershipEpochAction(self.membership, cause)]
@@ -198,7 +237,7 @@ class MembershipStateMachine:
 
         Nodes continue from the last step for which all nodes with a state have kept one.
         """
-        expected = {*self.membership.workers, *self.server_names}
+        expected = {*self.membership.workers, *(() if self.are_servers_idle else self.server_names)}
         if self._is_decided or set(self._reports) < expected:
             return []
         kept = {name: set(report.steps) for name, report in self._reports.items() if report.steps}
@@ -209,7 +248,11 @@ class MembershipStateMachine:
             stored = "; ".join(
                 f"{name}: {', '.join(map(str, report.steps)) or 'none'}" for name, report in self._reports.items()
             )
-            return [FailRunAction(f"there is no step whose state all nodes have stored; stored steps: {stored}")]
-        self._is_decided, self._waiting = True, self._waiting - set(self.membership.joined)
+            return [
+                FailRunAction(f"all nodes together have no step from which they can continue; steps by node: {stored}")
+            ]
+        self._is_decided = True
+        for name in self.membership.joined:
+            self._waiting.pop(name, None)
         source = senders[0] if receivers else ""
         return [DecideRecoveryAction(RecoveryDecision(self.membership.epoch, max(common), source, receivers))]

@@ -15,6 +15,7 @@ import numpy as np
 from services.checkpoints.folder import CheckpointFolder
 from services.checkpoints.node_checkpoints import require_checkpoint_folder
 from services.cluster.events import PlannedEvent
+from services.coordinator.checkpoint_announcements import CheckpointAnnouncements
 from services.coordinator.checkpoints import CheckpointCompletion
 from services.coordinator.final_parameters import average_worker_reports, join_server_reports
 from services.coordinator.machine import RunStateMachine
@@ -119,6 +120,7 @@ class CoordinatorRuntime:
             servers,
             needs_common_step=self.plan.is_synchronous,
             is_gossip=self.plan.is_gossip,
+            are_servers_idle=self.plan.strategy.training_phases().first.server_algorithm() is None,
         )
         return MembershipCalls(machine, self.clock, self.log, self._remove_lost_node, self._change_workers)
 
@@ -140,6 +142,11 @@ class CoordinatorRuntime:
         )
 
     @cached_property
+    def checkpoint_announcements(self) -> CheckpointAnnouncements:
+        """Announcements of checkpoints whose interval is a time."""
+        return CheckpointAnnouncements(self.membership.machine, self.clock, self.log)
+
+    @cached_property
     def _evaluator(self) -> ModelEvaluator:
         is_reached = self.plan.continued is not None and self.plan.continued.is_target_reached
         return ModelEvaluator(self.plan, self.data, self.clock, self.log, has_reached_target=is_reached)
@@ -159,7 +166,12 @@ class CoordinatorRuntime:
         """Record a worker's report at an evaluation point.
 
         Return whether the worker continues, stops or switches its strategy.
+
+        Raises:
+            EvictedError: the coordinator considers the worker lost, and training goes on without it.
+            ProtocolError: the worker or the evaluation point does not exist.
         """
+        self.membership.machine.check_not_evicted(point_report.node_name)
         reply = self._point_reply_future(point_report.node_name, point_report.number)
         await self._run_machine_actions(self.machine.handle_evaluation_point(point_report))
         return await asyncio.shield(reply)  # a node that is lost meanwhile may report the same point again
@@ -176,8 +188,13 @@ class CoordinatorRuntime:
 
         Return the decision once all nodes have reported theirs.
         """
+        if node_report.epoch < self.strategy_switch.epoch:
+            await asyncio.Event().wait()  # the node learns of the new membership, and cancels the call
         decision = self.strategy_switch.decision_future(node_report.stage)
-        await self._run_machine_actions(self.machine.handle_strategy_switch_report(node_report))
+        actions = self.machine.handle_strategy_switch_report(node_report)
+        if self.machine.has_switched_strategy:
+            self.membership.machine.handle_strategy_switch(needs_common_step=self.machine.is_synchronous)
+        await self._run_machine_actions(actions)
         return await asyncio.shield(decision)
 
     async def await_run_stop(self) -> str:
@@ -196,7 +213,7 @@ class CoordinatorRuntime:
         self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         self.membership.machine.handle_leave(node_name)
-        self._finishing = asyncio.create_task(self._run_machine_actions(self.machine.handle_leave(node_name)))
+        self._finishing = asyncio.create_task(self._handle_departure(self.machine.handle_leave(node_name)))
         self._finishing.add_done_callback(self._end_run_after_error)
         await asyncio.shield(self._finishing)  # the last node may be killed while its call evaluates the final model
 
@@ -221,7 +238,12 @@ class CoordinatorRuntime:
         )
 
     async def _remove_lost_node(self, node_name: str) -> None:
-        await self._run_machine_actions(self.machine.handle_node_loss(node_name))
+        await self._handle_departure(self.machine.handle_node_loss(node_name))
+
+    async def _handle_departure(self, run_actions: list[RunAction]) -> None:
+        """Go on without a node that has left or was lost."""
+        await self.checkpoint_announcements.handle_departure()
+        await self._run_machine_actions(run_actions)
 
     def _change_workers(self, membership: Membership) -> None:
         """Continue with the workers of a membership.
@@ -230,7 +252,8 @@ class CoordinatorRuntime:
         reply to an earlier report. Asynchronous workers go on without a break, and still wait.
         """
         self.machine.change_workers(membership.workers, membership.joined)
-        if self.plan.is_synchronous:
+        self.strategy_switch.begin_epoch(membership.epoch)
+        if membership.needs_common_step:
             self._point_replies = {key: reply for key, reply in self._point_replies.items() if reply.done()}
 
     async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:

@@ -13,7 +13,7 @@ from services.checkpoints.checkpoint_error import CheckpointError
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.step_events import StepEventStarts
 from services.runtime.control import REPORT_STAGES, EvaluationPointReport, FinalNodeReport, SwitchStageReport
-from services.runtime.membership import CheckpointReport, RecoveryReport
+from services.runtime.membership import CheckpointProposal, CheckpointReport, RecoveryReport
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
 from services.schema.errors import AuthenticationError, EvictedError, ProtocolError
@@ -96,6 +96,8 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
             verdict = await self._runtime.report_evaluation_point(report)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except EvictedError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return wire.RunDecision(
             stop=bool(verdict.stop_reason),
             stop_reason=verdict.stop_reason,
@@ -161,6 +163,18 @@ class CoordinatorService(RunEventService, ControlServicer):  # type: ignore[misc
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         return wire.StepAck()
 
+    async def ProposeCheckpoint(self, request: wire.CheckpointProposal, context: Any) -> wire.StepAck:  # noqa: N802
+        await self._check_caller(request.node_name, context)
+        proposal = CheckpointProposal(request.node_name, request.epoch, request.step)
+        await self._runtime.checkpoint_announcements.propose(proposal)
+        return wire.StepAck()
+
+    async def AwaitCheckpoint(self, request: wire.CheckpointWait, context: Any) -> wire.CheckpointStep:  # noqa: N802
+        await self._check_caller(request.node_name, context)
+        announcements = self._runtime.checkpoint_announcements
+        step = await announcements.await_step(request.node_name, request.epoch, request.known_step)
+        return wire.CheckpointStep(step=step)
+
 
 async def check_caller_certificate(
     node_name: str, context: Any, record_rejection: Callable[[str], None] = lambda _reason: None
@@ -200,6 +214,7 @@ def _read_strategy_switch_report(request: wire.StrategySwitchState) -> SwitchSta
         state_digests=tuple(request.state_digests),
         failure=request.failure,
         is_server=request.is_server,
+        epoch=int(request.epoch),
     )
 
 

@@ -18,10 +18,12 @@ class StrategySwitchCalls:
     log: RunLog
     timeout_s: float  # virtual; a node that never reports must not block the other nodes
     is_wait_cancelled: bool = False  # whether nodes need not wait for a switch, because none will come
+    epoch: int = 0  # membership epoch in which the switch has begun, or begins; reports of earlier ones do not count
     _call: asyncio.Event = field(default_factory=asyncio.Event)  # set when a switch starts, and by `cancel_wait`
     _decisions: dict[ReportStage, asyncio.Future[StrategySwitchDecision]] = field(default_factory=dict)
     _start_s: float = 0.0
     _is_switching: bool = False
+    _is_over: bool = False  # whether the switch is committed or aborted
     _timeout: asyncio.Task[None] | None = None
 
     async def await_start(self) -> bool:
@@ -51,6 +53,19 @@ class StrategySwitchCalls:
         await self.clock.sleep_until(self._start_s + self.timeout_s)
         await abort(f"a node did not report its state within {self.timeout_s:g} s")
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin the switch anew in a new membership epoch, unless it is over.
+
+        Calls of earlier epochs never return: their nodes learn of the new epoch, and cancel them.
+        """
+        if self._is_over:
+            return
+        self.epoch, self._decisions = epoch, {}
+        if self._is_switching:
+            self._end_switching()
+            value = {"epoch": epoch, "seconds": round(self.clock.now() - self._start_s, 6)}
+            self.log.log_event("switch_restarted", value)
+
     def announce(self, announcement: AnnounceDecisionAction) -> None:
         """Send a decision to all nodes that wait for it, and log it."""
         decision = self.decision_future(announcement.stage)
@@ -63,15 +78,19 @@ class StrategySwitchCalls:
             self._finish(announcement)
 
     def _finish(self, announcement: AnnounceDecisionAction) -> None:
+        self._is_over = True
         if not self._is_switching:
             return  # an abort decides both report stages, but ends the switch once
+        self._end_switching()
+        stage = "switch_committed" if announcement.decision.action == "commit" else "switch_aborted"
+        self._log_decision(stage, announcement)
+
+    def _end_switching(self) -> None:
         self._is_switching = False
         if self._timeout and self._timeout is not asyncio.current_task():
             self._timeout.cancel()
         if not self.is_wait_cancelled:
             self._call.clear()
-        stage = "switch_committed" if announcement.decision.action == "commit" else "switch_aborted"
-        self._log_decision(stage, announcement)
 
     def _log_decision(self, log_event_key: str, announcement: AnnounceDecisionAction) -> None:
         """Log a stage of the strategy switch.

@@ -9,8 +9,8 @@ Stages:
 - `loading`: all nodes have stopped and agree on the model; the nodes that lack parts of it receive them.
 - `over`: committed if all nodes have the same model, aborted if anything differs or fails.
 
-Nothing changes before the commit: after an abort all nodes continue with the first phase. This module uses no
-clock, socket or model.
+Nothing changes before the commit: after an abort all nodes continue with the first phase. If the workers change before
+the commit, the switch is `waiting` again, and all nodes report anew. This module uses no clock, socket or model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -106,6 +106,16 @@ class StrategySwitchStateMachine:
         if node_report.failure:
             return [*self._start_strategy_switch(), *self.abort(f"{node_report.node_name}: {node_report.failure}")]
         return [*self._start_strategy_switch(), *self._decide_if_all_reported(node_report.stage)]
+
+    def change_workers(self, worker_names: tuple[str, ...]) -> None:
+        """Begin the switch anew with other workers, by rank, unless it is over.
+
+        All nodes report again in the new membership epoch: what they have stopped or loaded before does not count.
+        """
+        if self.stage == "over":
+            return
+        self.worker_names, self.stage = worker_names, "waiting"
+        self._reports = {stage: {} for stage in REPORT_STAGES}
 
     def abort(self, abort_reason: str) -> list[SwitchAction]:
         """Abort the strategy switch unless it is over.

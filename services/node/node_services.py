@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from services.checkpoints.node_disk import NodeDisk
 from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.cluster.links.message_corruption import MessageCorruptor
 from services.ps_shard.runtime import BusyTime
@@ -30,4 +31,5 @@ class NodeServices:
     link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
     corruptor: MessageCorruptor = field(default_factory=MessageCorruptor)  # of the transport
     drop_connections: Callable[[Iterable[str]], None] | None = None  # to nodes; None where the transport can't
+    disk: NodeDisk = field(default_factory=NodeDisk)  # to which the node writes its checkpoints
     update_time: BusyTime = field(default_factory=BusyTime)  # of the node's server, if it has one

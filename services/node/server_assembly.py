@@ -1,18 +1,27 @@
 """Construction of the server of a shard of the parameter vector."""
 
+import asyncio
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
 from services.compressors import CompressorSeed, fit_to_range
 from services.node.node_services import NodeServices
 from services.parameter_server.server_state import ServerState
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import NodePlan, TrainingPlan
+from services.plan.training.phase_plans import PostSwitchPhasePlan
 from services.plan.training.regrouping import regroup_plan
 from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
+from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.membership import Membership
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import SinglePhaseStrategy
+from services.strategies.switching.state_transfer import StrategySwitchTimeout
+from services.strategies.switching.switch import TrainingPhaseSwitch
 from services.transport.epoch_transport import begin_membership_epoch
 
 
@@ -80,7 +89,7 @@ def make_shard_server(
         compressor=fit_to_range(algorithm.compressor, *plan.shards[shard_number]),
         machine=ShardStateMachine(
             plan.workers,
-            algorithm.synchroniser,
+            algorithm.synchroniser.for_later_shards() if shard_number else algorithm.synchroniser,
             algorithm.staleness_weighting,
             prior_update_count,
             prior_sample_count,
@@ -125,14 +134,75 @@ def regroup_server(
         state: state of the server from which it continues.
         first_step: next step of all workers.
     """
-    lost = {*server.worker_names, *membership.joined} - set(membership.continuing_workers)
-    transport = begin_membership_epoch(server.transport, membership.epoch, lost, membership.joined)
-    group_plan, strategy = regroup_plan(plan, membership.workers), plan.strategy.training_phases().first
-    update_rule = make_first_update_rule(group_plan, node, strategy)
-    regrouped = make_shard_server(group_plan, node, transport, services, strategy, update_rule)
+    group_plan = regroup_plan(plan, membership.workers)
+    regrouped = make_first_server(group_plan, node, _begin_epoch(server, membership), services)
     regrouped.restore_state(state)
     regrouped.next_steps = dict.fromkeys(range(group_plan.workers), first_step)
     return regrouped
+
+
+def make_switching_server(
+    plan: TrainingPlan,
+    node: NodePlan,
+    services: NodeServices,
+    switch: TrainingPhaseSwitch,
+    second_phase: PostSwitchPhasePlan,
+    server: ServerRuntime,
+    worker_tasks: Collection[asyncio.Task[Any]] = (),
+    epoch: int = 0,
+) -> StrategySwitchingServer:
+    """Return the server of a node's shard that takes part in a strategy switch.
+
+    Args:
+        plan: plan of the trial, or of the workers of a later membership epoch.
+        node: plan of the node that owns the shard.
+        services: interfaces of the node to its environment.
+        switch: the strategy switch.
+        second_phase: plan of the second training phase.
+        server: the server of the first phase that has servers.
+        worker_tasks: training task of the worker in the same process, if there is one.
+        epoch: number of the membership epoch.
+    """
+    return StrategySwitchingServer(
+        node.name,
+        switch,
+        plan.make_parameter_updater(second_phase.optimiser),
+        server,
+        plan.shard_owners,
+        partial(make_shard_server, plan, node, server.transport, services),
+        services.control,
+        StrategySwitchTimeout(services.clock, plan.timeouts.step),
+        worker_tasks,
+        epoch,
+        plan.loss_announcement_timeout_s,
+    )
+
+
+def regroup_switching_server(
+    plan: TrainingPlan,
+    node: NodePlan,
+    services: NodeServices,
+    switching_server: StrategySwitchingServer,
+    membership: Membership,
+) -> StrategySwitchingServer:
+    """Return a server without a state that waits for a strategy switch with the workers of a new membership epoch.
+
+    Raises:
+        ProtocolError: the plan has no second training phase.
+    """
+    group_plan, switch = regroup_plan(plan, membership.workers), switching_server.switch
+    if group_plan.second_phase is None:
+        raise ProtocolError(f"strategy {plan.strategy.kind} has one training phase only")
+    server = make_first_server(group_plan, node, _begin_epoch(switching_server.server, membership), services)
+    return make_switching_server(
+        group_plan, node, services, switch, group_plan.second_phase, server, epoch=membership.epoch
+    )
+
+
+def _begin_epoch(server: ServerRuntime, membership: Membership) -> Transport:
+    """Return the transport with which a server continues in a new membership epoch."""
+    lost = {*server.worker_names, *membership.joined} - set(membership.continuing_workers)
+    return begin_membership_epoch(server.transport, membership.epoch, lost, membership.joined)
 
 
 def _count_first_push_samples(

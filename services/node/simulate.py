@@ -25,7 +25,14 @@ from services.runtime.control import (
     StrategySwitchDecision,
     SwitchStageReport,
 )
-from services.runtime.membership import CheckpointReport, Membership, MembershipClient, RecoveryDecision, RecoveryReport
+from services.runtime.membership import (
+    CheckpointProposal,
+    CheckpointReport,
+    Membership,
+    MembershipClient,
+    RecoveryDecision,
+    RecoveryReport,
+)
 from services.runtime.refused_connections import RefusedConnectionLog
 from services.runtime.run_log import RunLog
 from services.transport.streams.connection_log import ConnectionLog
@@ -41,11 +48,15 @@ NODE_RUNNERS: dict[str, Callable[[TrainingPlan, NodePlan, NodeServices], Corouti
 
 @dataclass(frozen=True)
 class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
-    """Client of a coordinator in the same process, which calls its methods directly."""
+    """Client of a coordinator in the same process, which calls its methods directly.
+
+    Calls and replies take no time without faults.
+    """
 
     runtime: CoordinatorRuntime
     node_name: str
     wait_until_running: Callable[[str], Awaitable[None]]  # returns when a node, given by its name, is not frozen
+    faults: MessageFaults | None = None  # delays of calls and replies; None: they take no time
 
     async def join(self) -> float:
         return await self._call(self.runtime.join(self.node_name, self.runtime.plan.sha256))
@@ -75,14 +86,21 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
         """Call the coordinator, and return its reply when both the coordinator and this node are not frozen."""
         try:
             await self.wait_until_running(self.node_name)
+            await self._wait_for_arrival()
             await self.wait_until_running(COORDINATOR)
         except asyncio.CancelledError:
             reply.close()
             raise
         value = await reply
         await self.wait_until_running(COORDINATOR)
+        await self._wait_for_arrival()
         await self.wait_until_running(self.node_name)
         return value
+
+    async def _wait_for_arrival(self) -> None:
+        """Wait until a call has arrived at the coordinator, or a reply at this node."""
+        if self.faults is not None and (delay_s := self.faults.draw_call_delay(self.node_name)):
+            await self.runtime.clock.sleep_until(self.runtime.clock.now() + delay_s)
 
     async def send_heartbeat(self) -> None:
         await self._call(self._record_heartbeat())
@@ -97,7 +115,16 @@ class InProcessCoordinatorClient(CoordinatorClient, MembershipClient):
         return await self._call(self.runtime.membership.report_recovery_steps(report))
 
     async def report_checkpoint(self, report: CheckpointReport) -> None:
+        await self._call(self._record_checkpoint(report))
+
+    async def _record_checkpoint(self, report: CheckpointReport) -> None:
         self.runtime.checkpoints.handle_report(report)
+
+    async def propose_checkpoint(self, proposal: CheckpointProposal) -> None:
+        await self._call(self.runtime.checkpoint_announcements.propose(proposal))
+
+    async def await_checkpoint_step(self, epoch: int, known_step: int) -> int:
+        return await self._call(self.runtime.checkpoint_announcements.await_step(self.node_name, epoch, known_step))
 
 
 def simulate_trial(
@@ -112,7 +139,7 @@ def simulate_trial(
         plan: plan of the trial, with engine `simulated`.
         make_log_writer: returns, for a node name, the function that writes the log lines of this node.
         trial_folder: receives checkpoints, and may have some already; None: the plan declares none.
-        message_faults: disturbances of single messages; None for none.
+        message_faults: disturbances of single messages and of calls to the coordinator; None for none.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(_run_trial(plan, make_log_writer, trial_folder, message_faults))
@@ -143,7 +170,8 @@ async def _run_trial(
 
     def run_node(node_name: str) -> Coroutine[None, None, None]:
         node = plan.node_plan(node_name)
-        interfaces = _make_node_services(node_name, fabric, runtime, clock, make_log_writer(node_name))
+        client = InProcessCoordinatorClient(runtime, node_name, fabric.wait_until_running, message_faults)
+        interfaces = _make_node_services(client, fabric, clock, make_log_writer(node_name))
         return NODE_RUNNERS[node.role](plan, node, interfaces)
 
     await SimulatedNodes(plan, runtime, fabric, run_node).run_nodes()
@@ -168,13 +196,9 @@ def _make_virtual_network(plan: TrainingPlan, message_faults: MessageFaults | No
 
 
 def _make_node_services(
-    node_name: str,
-    fabric: VirtualFabric,
-    coordinator: CoordinatorRuntime,
-    clock: Clock,
-    write_log: Callable[[str], object],
+    client: InProcessCoordinatorClient, fabric: VirtualFabric, clock: Clock, write_log: Callable[[str], object]
 ) -> NodeServices:
-    client = InProcessCoordinatorClient(coordinator, node_name, fabric.wait_until_running)
+    node_name = client.node_name
     transport, log = fabric.make_transport(node_name), RunLog(node_name, clock, write_log)
     fabric.connection_logs[node_name] = ConnectionLog(log)
     fabric.rejections[node_name] = RefusedConnectionLog(log)
@@ -186,7 +210,7 @@ def _make_node_services(
         log=log,
         read_interface_bytes=lambda: None,
         measure_core_share=lambda: None,
-        trial_folder=coordinator.trial_folder,
+        trial_folder=client.runtime.trial_folder,
         link_conditions=fabric.conditions[node_name],
         corruptor=fabric.corruptors[node_name],
         drop_connections=transport.drop_connections,

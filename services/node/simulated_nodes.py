@@ -36,6 +36,7 @@ class SimulatedNodes:
     run_node: Callable[[str], Coroutine[None, None, None]]  # runs a node, given by its name, from start to end
     _node_tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by node, without the coordinator
     _restart_tasks: list[asyncio.Task[None]] = field(default_factory=list)  # of evicted nodes
+    _away: set[str] = field(default_factory=set)  # nodes that a fault has ended, and that have not been started again
     _active: dict[int, tuple[PlannedEvent, list[str]]] = field(default_factory=dict)  # faults that have not ended
 
     async def run_nodes(self) -> None:
@@ -124,7 +125,9 @@ class SimulatedNodes:
             start_s = training_start_s + event.time_s
         fault = event.node_fault
         await self.runtime.clock.sleep_until(start_s)
-        node_names = [name for name in fault.of if not self._has_ended(name)]
+        node_names = [name for name in fault.of if name not in self._away and not self._has_ended(name)]
+        if fault.ends_nodes:
+            self._away.update(node_names)
         await self._apply_action(fault.begin_action, node_names)
         self._active[event.number] = (event, node_names)
         self._log_event_time(event, "begin", start_s - training_start_s, node_names)
@@ -156,6 +159,7 @@ class SimulatedNodes:
                 case "thaw":
                     self.fabric.thaw_node(name)
                 case "start":
+                    self._away.discard(name)
                     self.fabric.recover_node(name)
                     self._start_node(name)
 

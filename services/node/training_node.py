@@ -8,20 +8,27 @@ from typing import Any
 
 from services.checkpoints.folder import CheckpointFolder
 from services.checkpoints.node_checkpoints import NodeCheckpoints, require_checkpoint_folder
+from services.checkpoints.schedules import CheckpointSchedule, IntervalSchedule, StepSchedule
 from services.node.node_log import cpu_core_share_log_fields, device_log_fields, log_node_start, log_node_totals
 from services.node.node_services import NodeServices
-from services.node.server_assembly import make_first_server, make_shard_server, regroup_server
+from services.node.server_assembly import (
+    make_first_server,
+    make_switching_server,
+    regroup_server,
+    regroup_switching_server,
+)
 from services.node.worker_assembly import make_transport_factory, make_worker, regroup_worker
 from services.plan import NodePlan, TrainingPlan
 from services.ps_shard.evicting_serving import EvictingServing
 from services.ps_shard.recoverable_serving import RecoverableServing
+from services.ps_shard.recoverable_switch_serving import RecoverableSwitchServing
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.control import FinalNodeReport
 from services.runtime.device import ComputeDevice, select_compute_device
 from services.runtime.membership_follower import MembershipFollower
+from services.scenario.recovery import CheckpointSettings
 from services.schema.errors import HostError, first_error_in_group
-from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.epoch_transport import first_epoch_transport
 from services.worker.event_runner import ScenarioEventRunner
 from services.worker.recoverable_training import RecoverableTraining
@@ -135,12 +142,24 @@ def _make_checkpoints(
         plan.sha256,
         plan.trial,
         node.name,
-        plan.recovery.checkpoint.steps,
+        _make_checkpoint_schedule(plan, node, services, plan.recovery.checkpoint),
         plan.first_step,
         device,
         services.membership,
         services.clock,
         services.log,
+        services.disk,
+    )
+
+
+def _make_checkpoint_schedule(
+    plan: TrainingPlan, node: NodePlan, services: NodeServices, checkpoint: CheckpointSettings
+) -> CheckpointSchedule:
+    if checkpoint.interval is None:
+        assert checkpoint.steps is not None  # noqa: S101 - a scenario with neither key is rejected
+        return StepSchedule(checkpoint.steps)
+    return IntervalSchedule(
+        checkpoint.interval, plan.exchange_period, plan.steps, node.name, services.membership, services.clock
     )
 
 
@@ -218,9 +237,16 @@ async def _run_server_in_all_phases(
         worker_tasks: training task of the worker in the same process, if there is one.
     """
     switch = plan.strategy.training_phases().switch
+    if switch and plan.second_phase:
+        switching_server = make_switching_server(plan, node, services, switch, plan.second_phase, server, worker_tasks)
+        if plan.recovery.is_active:
+            return await _serve_with_switch(plan, node, switching_server, services)
+        await switching_server.serve_and_switch_strategy()
+        return switching_server.server.final_shard_state
     if plan.recovery.is_active:
         follower = _make_membership_follower(plan, node, services)
         if not _can_recover(plan):
+            await follower.begin()
             await EvictingServing(server, follower).serve()
             return server.final_shard_state
         regroup = partial(regroup_server, plan, node, services)
@@ -230,22 +256,18 @@ async def _run_server_in_all_phases(
             server, regroup, follower, plan.exchange_period, checkpoints, restores, services.control.leave
         )
         return (await serving.serve()).final_shard_state
-    if switch is None or plan.second_phase is None:
-        await server.serve_workers()
-        return server.final_shard_state
-    switching_server = StrategySwitchingServer(
-        node.name,
-        switch,
-        plan.make_parameter_updater(plan.second_phase.optimiser),
-        server,
-        plan.shard_owners,
-        partial(make_shard_server, plan, node, server.transport, services),
-        services.control,
-        StrategySwitchTimeout(services.clock, plan.timeouts.step),
-        worker_tasks,
-    )
-    await switching_server.serve_and_switch_strategy()
-    return switching_server.server.final_shard_state
+    await server.serve_workers()
+    return server.final_shard_state
+
+
+async def _serve_with_switch(
+    plan: TrainingPlan, node: NodePlan, switching_server: StrategySwitchingServer, services: NodeServices
+) -> FinalNodeReport:
+    """Run a server from a strategy switch to the end of a run that goes on without lost workers; leave the run."""
+    regroup = partial(regroup_switching_server, plan, node, services)
+    follower = _make_membership_follower(plan, node, services)
+    serving = RecoverableSwitchServing(switching_server, regroup, follower, services.control.leave)
+    return (await serving.serve()).final_shard_state
 
 
 def _make_scenario_event_runner(plan: TrainingPlan, node: NodePlan, node_services: NodeServices) -> ScenarioEventRunner:
@@ -258,4 +280,5 @@ def _make_scenario_event_runner(plan: TrainingPlan, node: NodePlan, node_service
         node_services.link_conditions,
         node_services.corruptor,
         node_services.drop_connections,
+        node_services.disk,
     )

@@ -12,12 +12,13 @@ from services.node.training_data import load_training_data
 from services.plan import NodePlan, TrainingPlan
 from services.plan.training.regrouping import regroup_plan
 from services.runtime.clock import Clock
+from services.runtime.control import CoordinatorClient
 from services.runtime.device import ComputeDevice
 from services.runtime.membership import Membership
 from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, unit_duration_factor
 from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
-from services.strategies import SinglePhaseStrategy, WorkerContext
+from services.strategies import SinglePhaseStrategy, WorkerAlgorithm, WorkerContext
 from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.epoch_transport import begin_membership_epoch, first_epoch_transport
 from services.transport.mailbox import Mailbox
@@ -56,20 +57,8 @@ def make_worker(
     pacer = _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns)
     parts = assign_training_samples(plan.partition, plan.dataset, plan.workers)
     gradients = GradientComputer(plan, data, pacer, parts[node_plan.rank] if parts else None)
-    phases, strategy_switch = plan.strategy.training_phases(), None
-    algorithm = phases.first.create_worker_algorithm(context)
-    if phases.switch and plan.second_phase:
-        updater = plan.make_parameter_updater(plan.second_phase.optimiser)
-        context_after = replace(context, updater=updater, schedule=plan.second_phase.schedule)
-        strategy_switch = WorkerStrategySwitch(
-            node_plan.name,
-            phases.switch,
-            algorithm,
-            phases.switch.second.create_worker_algorithm(context_after),
-            plan.second_phase.worker_weights,
-            node_services.control,
-            StrategySwitchTimeout(node_services.clock, plan.timeouts.step),
-        )
+    first = plan.strategy.training_phases().first
+    algorithm = first.create_worker_algorithm(context)
     return WorkerRuntime(
         plan,
         node_plan,
@@ -79,16 +68,43 @@ def make_worker(
         node_services.clock,
         node_services.log,
         event_runner.begin_events_of_step,
-        strategy_switch,
-        _make_batch_balancer(phases.first, context),
+        _make_strategy_switch(plan, node_plan, algorithm, node_services.control, node_services.clock),
+        _make_batch_balancer(first, context),
         is_evaluation_worker=node_plan.rank == 0,
+    )
+
+
+def _make_strategy_switch(
+    plan: TrainingPlan,
+    node_plan: NodePlan,
+    algorithm: WorkerAlgorithm,
+    control: CoordinatorClient,
+    clock: Clock,
+    epoch: int = 0,
+) -> WorkerStrategySwitch | None:
+    """Return the switch of a worker from its algorithm to that of the second training phase; None if there is none."""
+    switch = plan.strategy.training_phases().switch
+    if switch is None or plan.second_phase is None:
+        return None
+    updater = plan.make_parameter_updater(plan.second_phase.optimiser)
+    context_after = replace(algorithm.context, updater=updater, schedule=plan.second_phase.schedule)
+    return WorkerStrategySwitch(
+        node_plan.name,
+        switch,
+        algorithm,
+        switch.second.create_worker_algorithm(context_after),
+        plan.second_phase.worker_weights,
+        control,
+        StrategySwitchTimeout(clock, plan.timeouts.step),
+        epoch,
     )
 
 
 def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Membership) -> WorkerRuntime:
     """Return a worker that continues its training in a new membership epoch.
 
-    It has another rank, other shares of a batch and another collective; its data, device and pacing stay.
+    It has another rank, other shares of a batch and another collective; its data, device and pacing stay. The
+    membership changes in this way in the first training phase only.
 
     Args:
         plan: plan of the trial, with all its workers.
@@ -105,12 +121,14 @@ def regroup_worker(plan: TrainingPlan, worker: WorkerRuntime, membership: Member
         schedule=group_plan.schedule,
         transport=begin_membership_epoch(before.transport, membership.epoch, lost, membership.joined),
     )
+    node, algorithm = group_plan.node_plan(worker.node.name), strategy.create_worker_algorithm(context)
     return replace(
         worker,
         plan=group_plan,
-        node=group_plan.node_plan(worker.node.name),
-        phase=WorkerTrainingPhase(
-            strategy.create_worker_algorithm(context), worker.phase.is_synchronous, group_plan.initial_shares
+        node=node,
+        phase=WorkerTrainingPhase(algorithm, worker.phase.is_synchronous, group_plan.initial_shares),
+        strategy_switch=_make_strategy_switch(
+            group_plan, node, algorithm, worker.control, worker.clock, membership.epoch
         ),
         gradients=replace(worker.gradients, plan=group_plan),
         balancer=_make_batch_balancer(strategy, context),

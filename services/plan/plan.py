@@ -68,6 +68,7 @@ class Plan(FrozenRecord, ABC):
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events are drawn; None: there are no random events
+    failure_interval_s: float | None = None  # declared mean time between failures of all nodes; None: not declared
 
     dilation: float
     transport: TransportName = "grpc"

@@ -14,11 +14,10 @@ class EvictingServing:
     """Serving of one shard over all membership epochs, with the same server."""
 
     server: ServerRuntime
-    follower: MembershipFollower
+    follower: MembershipFollower  # which has begun
 
     async def serve(self) -> None:
         """Serve the workers to the end of the run."""
-        await self.follower.begin()
         self.server.await_loss = self._await_eviction
         async with asyncio.TaskGroup() as group:
             eviction = group.create_task(self._evict_lost_workers())
@@ -26,12 +25,13 @@ class EvictingServing:
             eviction.cancel()
 
     async def _evict_lost_workers(self) -> None:
+        remaining = self.server.worker_names
         while True:
-            before = self.follower.membership
-            await self.follower.await_change()
-            for name in before.workers:
+            for name in remaining:
                 if name not in self.follower.membership.workers:
                     await self.server.evict_worker(name)
+            remaining = tuple(name for name in remaining if name in self.follower.membership.workers)
+            await self.follower.await_change()
 
     async def _await_eviction(self, worker_name: str) -> bool:
         """Wait until a worker that can't be reached is evicted, and return whether this has happened in time."""

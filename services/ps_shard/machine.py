@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from services.parameter_server.staleness import UNIFORM_WEIGHTING, AnyStalenessWeighting
-from services.parameter_server.synchronisers import AnySynchroniser
+from services.parameter_server.synchronisers.base import Synchroniser
 from services.ps_shard.shard_actions import (
     ApplyUpdateAction,
     DropStalePushAction,
@@ -40,7 +40,7 @@ class ShardStateMachine:
     """
 
     worker_count: int
-    synchroniser: AnySynchroniser
+    synchroniser: Synchroniser
     staleness: AnyStalenessWeighting = UNIFORM_WEIGHTING
     version: int = 0
     samples: int = 0  # used for updates

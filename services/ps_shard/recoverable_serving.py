@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from services.checkpoints.node_checkpoints import NodeCheckpoints
+from services.checkpoints.node_checkpoints import NodeCheckpoints, follow_announcements
 from services.parameter_server.server_state import ServerState
 from services.ps_shard.runtime import ServerRuntime
 from services.runtime.control import FinalNodeReport
@@ -44,8 +44,9 @@ class RecoverableServing:
         """
         await self.follower.begin()
         self._keep_state()
-        if self.checkpoints is not None:
-            decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
+        if self.checkpoints is not None or self.follower.membership.epoch:  # maybe a loss before this server knew it
+            steps = self._recovery_steps if self.checkpoints is None else self.checkpoints.list_steps()
+            decision = await self.follower.agree_on_first_step(steps)
             self._continue_from(decision.first_step)
         self._add_callbacks()
         while not await self.follower.run_until_change(self._serve_and_leave(), awaits_losses=True):
@@ -59,8 +60,9 @@ class RecoverableServing:
 
         Workers write a checkpoint if one is due at the first step of the epoch, so the server does, too.
         """
-        await self._write_due_checkpoint()
-        await self.server.serve_workers()
+        async with follow_announcements(self.checkpoints, self.follower.membership):
+            await self._write_due_checkpoint()
+            await self.server.serve_workers()
         await self.leave(self.server.final_shard_state)
 
     @property

@@ -40,12 +40,20 @@ class StrategySwitchingServer:
     control: CoordinatorClient
     time_limit: StrategySwitchTimeout
     worker_tasks: Collection[asyncio.Task[Any]] = ()  # training task of the worker in the same process, if there is one
+    epoch: int = 0  # of the membership
+    loss_announcement_timeout_s: float = 0.0  # virtual; a change of the membership breaks off the switch until then
 
     async def serve_and_switch_strategy(self) -> None:
         """Serve the workers until every worker has left, through all strategy switches."""
-        is_committed = False
-        while await self._serve_until_strategy_switch(is_committed=is_committed):
-            is_committed |= await self._switch_strategy()
+        if await self.serve_first_phase():
+            await self._serve_until_strategy_switch(is_committed=True)
+
+    async def serve_first_phase(self) -> bool:
+        """Serve the workers until a strategy switch is committed, and return whether one was before the run's end."""
+        while await self._serve_until_strategy_switch(is_committed=False):
+            if await self._switch_strategy():
+                return True
+        return False
 
     async def _serve_until_strategy_switch(self, *, is_committed: bool) -> bool:
         """Serve the workers until a strategy switch or the end of training.
@@ -106,6 +114,7 @@ class StrategySwitchingServer:
             params_digests=(hash_vectors([shard_params]),),
             state_digests=(hash_vectors(optimiser_state.slots, optimiser_state.update_count),),
             is_server=True,
+            epoch=self.epoch,
         )
 
     async def _transfer_shard(
@@ -122,7 +131,10 @@ class StrategySwitchingServer:
                 else:
                     await self._send_shard_to_workers(params, optimiser_state)
         except NetworkError as error:
-            failure_report = SwitchStageReport(self.node_name, "loaded", failure=str(error), is_server=True)
+            await self.time_limit.clock.sleep_until(self.time_limit.clock.now() + self.loss_announcement_timeout_s)
+            failure_report = SwitchStageReport(
+                self.node_name, "loaded", failure=str(error), is_server=True, epoch=self.epoch
+            )
             return await self.control.report_strategy_switch(failure_report), params, optimiser_state
         next_decision = await self.control.report_strategy_switch(
             self._make_stage_report("loaded", params, optimiser_state)

@@ -74,6 +74,7 @@ class SwitchStageReport:
     state_digests: tuple[str, ...] = ()  # of the optimiser's state, likewise
     failure: str = ""  # why the node can't continue the switch; empty when it can
     is_server: bool = False  # reported as a server; a node that is also a worker reports once in each role
+    epoch: int = 0  # membership epoch of the node
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,9 @@ class CoordinatorClient(RunEventClient):
         """Report an evaluation point to the coordinator.
 
         The reply is the coordinator's decision to continue, stop or switch strategy.
+
+        Raises:
+            EvictedError: the coordinator considers this node lost, and training goes on without it.
         """
 
     @abstractmethod
@@ -138,7 +142,8 @@ class CoordinatorClient(RunEventClient):
     async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
         """Report the state of a node in a strategy switch to the coordinator.
 
-        Return the coordinator's decision once all nodes have reported their state.
+        Return the coordinator's decision once all nodes have reported their state. If another membership epoch begins
+        before the decision, the call does not return: the node learns of the new membership, and cancels the call.
         """
 
     @abstractmethod

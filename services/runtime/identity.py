@@ -115,7 +115,7 @@ class NodeIdentity:
             sender_name = self._verify_proof_sender(proof)
         except PROOF_ERRORS as error:
             raise AuthenticationError("the stream's identity is not of this run, or is for another receiver") from error
-        if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
+        if not abs(time() - proof.issued_at) <= PROOF_LIFETIME_S:  # this refuses NaN, too
             raise AuthenticationError(
                 f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
             )

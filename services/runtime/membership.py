@@ -15,6 +15,8 @@ class Membership:
     epoch: int
     workers: tuple[str, ...]  # node names; the rank of a worker is its position
     joined: tuple[str, ...] = ()  # workers and servers that have been started again since the epoch before
+    # Whether nodes break off the step in progress, and agree on a step from which they continue; otherwise they go on.
+    needs_common_step: bool = True
 
     @property
     def continuing_workers(self) -> tuple[str, ...]:
@@ -52,6 +54,15 @@ class CheckpointReport:
     digest: str
 
 
+@dataclass(frozen=True)
+class CheckpointProposal:
+    """Step of the next checkpoint that a worker proposes, because the interval between checkpoints has passed."""
+
+    node_name: str
+    epoch: int
+    step: int  # next step of the state that all nodes write
+
+
 class MembershipClient(ABC):
     """Calls with which a node takes part in changes of the membership."""
 
@@ -82,4 +93,21 @@ class MembershipClient(ABC):
         Raises:
             CheckpointError: the coordinator, in the same process, can't write the manifest.
             HostError: the coordinator, in another process, can't write the manifest.
+        """
+
+    @abstractmethod
+    async def propose_checkpoint(self, proposal: CheckpointProposal) -> None:
+        """Let the coordinator announce the step of the next checkpoint, and wait until all nodes have confirmed it.
+
+        Lost nodes, and nodes that have left the run, do not have to confirm it. If a further epoch begins before, the
+        call does not return: it is to be cancelled by the caller, which learns of the epoch by `await_membership`.
+        """
+
+    @abstractmethod
+    async def await_checkpoint_step(self, epoch: int, known_step: int) -> int:
+        """Confirm the newest announced step of a checkpoint, wait for a later one in this epoch, and return it.
+
+        Args:
+            epoch: membership epoch in which this node works.
+            known_step: newest announced step that this node knows; 0 if it knows none of this epoch.
         """

@@ -1,7 +1,7 @@
 """A node's part in changes of the membership: breaking off its work, and agreeing on a step to continue from."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,10 @@ from services.runtime.clock import Clock
 from services.runtime.membership import Membership, MembershipClient, RecoveryDecision, RecoveryReport
 from services.runtime.run_log import RunLog
 from services.schema.errors import EvictedError, NetworkError, first_error_in_group
+
+
+def do_nothing() -> None:
+    """Do nothing after a change of the membership."""
 
 
 @dataclass
@@ -22,6 +26,7 @@ class MembershipFollower:
     clock: Clock
     log: RunLog
     announcement_timeout_s: float  # virtual seconds after an error within which the loss of its cause is announced
+    on_unbroken_change: Callable[[], None] = do_nothing  # called after a change that breaks off no work
     membership: Membership = field(default_factory=lambda: Membership(0, ()))
     _change_s: float = 0.0  # when this node learned of the last change
 
@@ -36,9 +41,9 @@ class MembershipFollower:
         self._change_s = self.clock.now()
 
     async def run_until_change(self, work: Coroutine[Any, Any, object], *, awaits_losses: bool = False) -> bool:
-        """Run the work of one membership epoch, and return whether it is complete.
+        """Run work until a membership epoch begins that breaks it off, and return whether the work is complete.
 
-        Otherwise the work was broken off, because the membership has changed.
+        Epochs of asynchronous training break nothing off. This object follows them, and calls `on_unbroken_change`.
 
         Args:
             work: the work of this node.
@@ -51,16 +56,20 @@ class MembershipFollower:
         change = asyncio.create_task(self.client.await_membership(self.membership.epoch))
         task = asyncio.create_task(work)
         try:
-            await asyncio.wait({task, change}, return_when=asyncio.FIRST_COMPLETED)
-            if not change.done() and task.done() and not _has_ended_without_network_error(task):
-                timeout_s = 0.0 if awaits_losses else self.announcement_timeout_s
-                await asyncio.wait({change}, timeout=self.clock.to_wall_s(timeout_s))
-                await self.client.send_heartbeat()  # this node may be the lost one, after it was frozen
-            if not change.done() or (task.done() and _has_ended_without_network_error(task)):
-                task.result()
-                return True
-            self.membership, self._change_s = change.result(), self.clock.now()
-            return False
+            while True:
+                await asyncio.wait({task, change}, return_when=asyncio.FIRST_COMPLETED)
+                if not change.done() and task.done() and not _has_ended_without_network_error(task):
+                    timeout_s = 0.0 if awaits_losses else self.announcement_timeout_s
+                    await asyncio.wait({change}, timeout=self.clock.to_wall_s(timeout_s))
+                    await self.client.send_heartbeat()  # this node may be the lost one, after it was frozen
+                if not change.done() or (task.done() and _has_ended_without_network_error(task)):
+                    task.result()
+                    return True
+                self.membership, self._change_s = change.result(), self.clock.now()
+                if self.membership.needs_common_step:
+                    return False
+                self.on_unbroken_change()
+                change = asyncio.create_task(self.client.await_membership(self.membership.epoch))
         finally:
             await cancel_tasks(task, change)
 

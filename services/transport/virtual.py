@@ -36,7 +36,7 @@ CLOSED_BY_RECEIVER_REASON = "the receiver has closed the connection"
 
 
 class MessageFaults(ABC):
-    """Base class of disturbances that the virtual network adds to single messages."""
+    """Base class of disturbances that the virtual network adds to single messages and to calls to the coordinator."""
 
     keeps_order: bool  # whether messages between two nodes arrive in the order in which they were sent
 
@@ -46,6 +46,10 @@ class MessageFaults(ABC):
 
         More than one item duplicates the message.
         """
+
+    @abstractmethod
+    def draw_call_delay(self, node_name: str) -> float:
+        """Return the virtual seconds by which a node's call to the coordinator, or its reply, is delayed."""
 
 
 class VirtualFabric:

@@ -144,7 +144,7 @@ class StrategySwitchCall(_message.Message):
     def __init__(self, must_switch_strategy: _Optional[bool] = ...) -> None: ...
 
 class StrategySwitchState(_message.Message):
-    __slots__ = ("node_name", "stage", "next_step", "version", "samples", "updates", "params_digests", "state_digests", "failure", "is_server")
+    __slots__ = ("node_name", "stage", "next_step", "version", "samples", "updates", "params_digests", "state_digests", "failure", "is_server", "epoch")
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class StrategySwitchState(_message.Message):
     STATE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     IS_SERVER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     node_name: str
     stage: str
     next_step: int
@@ -165,7 +166,8 @@ class StrategySwitchState(_message.Message):
     state_digests: _containers.RepeatedScalarFieldContainer[str]
     failure: str
     is_server: bool
-    def __init__(self, node_name: _Optional[str] = ..., stage: _Optional[str] = ..., next_step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ..., params_digests: _Optional[_Iterable[str]] = ..., state_digests: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., is_server: _Optional[bool] = ...) -> None: ...
+    epoch: int
+    def __init__(self, node_name: _Optional[str] = ..., stage: _Optional[str] = ..., next_step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ..., params_digests: _Optional[_Iterable[str]] = ..., state_digests: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., is_server: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class StrategySwitchDecision(_message.Message):
     __slots__ = ("action", "abort_reason", "first_step", "version", "samples", "updates")
@@ -208,14 +210,16 @@ class MembershipRequest(_message.Message):
     def __init__(self, node_name: _Optional[str] = ..., known_epoch: _Optional[int] = ...) -> None: ...
 
 class MembershipEpoch(_message.Message):
-    __slots__ = ("epoch", "workers", "joined")
+    __slots__ = ("epoch", "workers", "joined", "needs_common_step")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_COMMON_STEP_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     joined: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., joined: _Optional[_Iterable[str]] = ...) -> None: ...
+    needs_common_step: bool
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., joined: _Optional[_Iterable[str]] = ..., needs_common_step: _Optional[bool] = ...) -> None: ...
 
 class RecoveryReport(_message.Message):
     __slots__ = ("node_name", "epoch", "steps")
@@ -240,6 +244,32 @@ class CheckpointReport(_message.Message):
     bytes: int
     digest: str
     def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class CheckpointProposal(_message.Message):
+    __slots__ = ("node_name", "epoch", "step")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    epoch: int
+    step: int
+    def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class CheckpointWait(_message.Message):
+    __slots__ = ("node_name", "epoch", "known_step")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_STEP_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    epoch: int
+    known_step: int
+    def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., known_step: _Optional[int] = ...) -> None: ...
+
+class CheckpointStep(_message.Message):
+    __slots__ = ("step",)
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    def __init__(self, step: _Optional[int] = ...) -> None: ...
 
 class RecoveryDecision(_message.Message):
     __slots__ = ("epoch", "first_step", "state_source", "state_receivers")

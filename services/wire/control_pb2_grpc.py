@@ -97,6 +97,16 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.CheckpointReport.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
                 _registered_method=True)
+        self.ProposeCheckpoint = channel.unary_unary(
+                '/ensayo.wire.Control/ProposeCheckpoint',
+                request_serializer=services_dot_wire_dot_control__pb2.CheckpointProposal.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
+                _registered_method=True)
+        self.AwaitCheckpoint = channel.unary_unary(
+                '/ensayo.wire.Control/AwaitCheckpoint',
+                request_serializer=services_dot_wire_dot_control__pb2.CheckpointWait.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.CheckpointStep.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
@@ -193,6 +203,22 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ProposeCheckpoint(self, request, context):
+        """The interval between checkpoints has passed. The coordinator announces the proposed step to all nodes, and the reply is
+        sent when all of them have confirmed it. There is no reply if another membership epoch begins first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitCheckpoint(self, request, context):
+        """The node confirms that it knows the newest announced step. The reply is sent when a later one is announced, however
+        long that takes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -255,6 +281,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.ReportCheckpoint,
                     request_deserializer=services_dot_wire_dot_control__pb2.CheckpointReport.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'ProposeCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProposeCheckpoint,
+                    request_deserializer=services_dot_wire_dot_control__pb2.CheckpointProposal.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
+            ),
+            'AwaitCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitCheckpoint,
+                    request_deserializer=services_dot_wire_dot_control__pb2.CheckpointWait.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.CheckpointStep.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -584,6 +620,60 @@ class Control:
             '/ensayo.wire.Control/ReportCheckpoint',
             services_dot_wire_dot_control__pb2.CheckpointReport.SerializeToString,
             services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProposeCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/ProposeCheckpoint',
+            services_dot_wire_dot_control__pb2.CheckpointProposal.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/AwaitCheckpoint',
+            services_dot_wire_dot_control__pb2.CheckpointWait.SerializeToString,
+            services_dot_wire_dot_control__pb2.CheckpointStep.FromString,
             options,
             channel_credentials,
             insecure,

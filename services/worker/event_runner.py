@@ -1,4 +1,4 @@
-"""Scenario events in one node: slowdowns, pauses, stops, changes of links, corruptions, dropped connections.
+"""Scenario events in one node: changes of speed, of links, messages and connections, and full disks.
 
 The node applies them in time and logs their lateness.
 
@@ -9,9 +9,10 @@ The node applies them in time and logs their lateness.
 - Where the kernel shapes links, nodes do not apply link events.
 - A node whose messages an event corrupts lets its transport flip bits in its next message, and logs that message.
 - Each node drops the connections over which it sends to the other nodes of an event `drop_connection`.
+- A node whose disk an event fills writes no checkpoint until the event ends.
 - The engine applies faults of nodes. A worker that the engine stops for a while computes for so much longer.
-- A node that was lost and has joined again applies nothing twice. Slowdowns and changes of links that began before and
-  still last go on.
+- A node that was lost and has joined again applies nothing twice. Slowdowns, changes of links and full disks that began
+  before and still last go on.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from math import inf
 from random import Random
 from typing import TypeAlias
 
+from services.checkpoints.node_disk import NodeDisk
+from services.cluster.disk_full import DiskFull
 from services.cluster.events import PlannedEvent
 from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.cluster.links.message_corruption import (
@@ -43,7 +46,7 @@ DropConnections: TypeAlias = Callable[[Iterable[str]], None]  # to nodes, given 
 
 @dataclass
 class ScenarioEventRunner:
-    """Applies the scenario's events in one node: changes of links, messages, connections and speeds."""
+    """Applies the scenario's events in one node: changes of links, messages, connections, disks and speeds."""
 
     plan: Plan
     node: NodePlan
@@ -53,6 +56,7 @@ class ScenarioEventRunner:
     link_conditions: ActiveLinkEvents | None  # current link events; None where the transport does not shape links
     corruptor: MessageCorruptor | None = None  # of the node's messages; None where no transport of Ensayo sends them
     drop_connections: DropConnections | None = None  # None where the transport can't drop connections
+    disk: NodeDisk | None = None  # of the node's checkpoints; None where it writes none
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _rejoin_s: float = -inf  # when this node has joined again after its loss; earlier moments of events are past
@@ -84,20 +88,23 @@ class ScenarioEventRunner:
     def _start_event(self, event: PlannedEvent) -> None:
         """Start the task of an event, unless it waits for a step of this worker or does not concern the node."""
         if event.is_link_event and self.link_conditions is not None:
-            self._start_event_task(self._run_link_event(event, self.link_conditions))
+            self._start_event_task(self._run_event_of("transport", event, self.link_conditions))
         elif isinstance(event.change, MessageCorruption) and self.corruptor and self.node.name in event.change.of:
             self._start_event_task(self._corrupt_next_message(event, event.change, self.corruptor))
         elif peers := event.dropped_peers_of(self.node.name):
             self._start_event_task(self._run_connection_drop(event, peers))
+        elif isinstance(event.change, DiskFull) and self.disk and self.node.name in event.change.of:
+            self._start_event_task(self._run_event_of("disk", event, self.disk))
         elif self._affects_this_worker(event) and event.time_s is not None:
             self._start_event_task(self._slow_or_pause_worker(event, self._training_start_s + event.time_s))
 
     async def begin_events_of_step(self, step: int) -> None:
         """Begin the scenario's events that are declared for the step `step`.
 
-        Events are slowdowns, pauses, changes of links and messages, and faults of nodes. Events of skipped steps begin
-        as well: after a switch all workers continue after the step of the fastest worker. When a worker has joined
-        again, its own slowdowns and pauses of earlier steps are past, except those that last to the end of the run.
+        Events are slowdowns, pauses, changes of links, messages and disks, and faults of nodes. Events of skipped steps
+        begin as well: after a switch all workers continue after the step of the fastest worker. When a worker has
+        joined again, its own slowdowns and pauses of earlier steps are past, except those that last to the end of the
+        run.
         """
         last_step = self._current_step
         is_first_step_after_loss = last_step < 0 and self._rejoin_s > -inf
@@ -125,14 +132,11 @@ class ScenarioEventRunner:
         self.slowdowns.add_slowdown(start_s, change.lasts, change.compute_time_factor or 1.0)
         return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
-        await self._apply_event_until_end(
-            event,
-            await self._await_start(event),
-            "transport",
-            lambda: links.begin_event(event),
-            lambda: links.end_event(event),
-        )
+    async def _run_event_of(self, applied_by: str, event: PlannedEvent, target: ActiveLinkEvents | NodeDisk) -> None:
+        """Begin and end an event of the links or of the disk, also if the node was lost in between."""
+        start_s = await self._await_start(event)
+        begin, end = partial(target.begin_event, event), partial(target.end_event, event)
+        await self._apply_event_until_end(event, start_s, applied_by, begin, end)
 
     async def _corrupt_next_message(
         self, event: PlannedEvent, corruption: MessageCorruption, corruptor: MessageCorruptor

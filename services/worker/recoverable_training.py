@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from services.checkpoints.node_checkpoints import NodeCheckpoints
+from services.checkpoints.node_checkpoints import NodeCheckpoints, follow_announcements
 from services.checkpoints.state_transfer import receive_state, send_state
 from services.runtime.control import FinalNodeReport
 from services.runtime.membership import Membership, RecoveryDecision
@@ -27,7 +27,7 @@ class RecoverableTraining:
 
     A step in progress is broken off when the membership changes. It leaves nothing half applied, because a step returns
     new parameters and a new state. All workers continue from the last step that they have in common: a step in memory,
-    or that of a checkpoint.
+    or that of a checkpoint. After a strategy switch to asynchronous training, membership changes break off nothing.
     """
 
     worker: WorkerRuntime  # of the current membership epoch
@@ -39,6 +39,7 @@ class RecoverableTraining:
     leave: Callable[[FinalNodeReport], Awaitable[None]]  # leaves the run
     continues_other_trial: bool = False  # whether the checkpoint of the first step is that of another trial
     _is_leaving: bool = False
+    _is_restarted: bool = False  # whether this worker was started again after a loss; else it may not have begun yet
 
     async def train(self) -> WorkerRuntime:
         """Train to the end of the run, leave it, and return the worker of the last membership epoch.
@@ -48,7 +49,9 @@ class RecoverableTraining:
             EvictedError: training goes on without this worker.
             NetworkError: another node can't be reached, although no node was lost.
         """
+        self.follower.on_unbroken_change = self._follow_evaluation_worker
         await self.follower.begin()
+        self._is_restarted = self.worker.node.name in self.follower.membership.joined
         position = await self._begin() if self.follower.membership.epoch or self.checkpoints else None
         while not await self.follower.run_until_change(self._train_and_leave(position)):
             if self._is_leaving and self.worker.node.name not in self.follower.membership.workers:
@@ -56,30 +59,43 @@ class RecoverableTraining:
             position = await self._recover()
         return self.worker
 
+    def _follow_evaluation_worker(self) -> None:
+        """Become the evaluation worker of an asynchronous second phase if all workers before this one are lost."""
+        self.worker.is_evaluation_worker = self.follower.membership.workers[0] == self.worker.node.name
+
     async def _train_and_leave(self, position: TrainingPosition | None) -> None:
         """Train to the end of the run, and leave it.
 
         Other workers may still need this one until it has left: if the membership changes before, it recovers, too.
         """
         self._is_leaving = False
-        await self.worker.train(position, self._keep_position)
+        async with follow_announcements(self.checkpoints, self.follower.membership):
+            await self.worker.train(position, self._keep_position)
         self._is_leaving = True
         await self.leave(self.worker.final_report)
 
     async def _begin(self) -> TrainingPosition | None:
-        """Return the position with which this worker begins: after its restart, or that of a checkpoint."""
-        if self.follower.membership.epoch:
-            return await self._recover()
-        assert self.checkpoints is not None  # noqa: S101 - the caller has checked it
-        decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
-        return self._read_checkpoint(self.checkpoints, decision.first_step)
+        """Return the position from which this worker begins.
+
+        If the membership has changed, all nodes agree on it again; otherwise it is that of a checkpoint.
+        """
+        if not self.follower.membership.epoch:
+            assert self.checkpoints is not None  # noqa: S101 - the caller has checked it
+            decision = await self.follower.agree_on_first_step(self.checkpoints.list_steps())
+            if not self.follower.membership.epoch:
+                return self._read_checkpoint(self.checkpoints, decision.first_step)
+        return await self._recover()  # maybe a node was lost before all had agreed
 
     async def _keep_position(self, position: TrainingPosition) -> None:
-        """Keep a position in memory, and write a checkpoint if one is due."""
+        """Keep a position in memory, write a checkpoint if one is due, and propose the next one if it is time."""
         self.points.add(position)
-        if self.checkpoints is not None and self.checkpoints.is_due(position.next_step):
+        if self.checkpoints is None:
+            return
+        if self.checkpoints.is_due(position.next_step):
+            self.worker.step_log.flush()  # a trial that continues from the checkpoint needs the log of all steps
             state, epoch = export_position(position), self.follower.membership.epoch
             await self.checkpoints.write(position.next_step, epoch, position.result.samples, state)
+        await self.checkpoints.schedule.propose_next(position.next_step)
 
     async def _recover(self) -> TrainingPosition | None:
         """Agree with all nodes on a step, and return the position of this worker before this step.
@@ -99,7 +115,9 @@ class RecoverableTraining:
         """Steps from which this worker can continue."""
         if self.continues_from_checkpoints and self.checkpoints is not None:
             return self.checkpoints.list_steps()
-        return self.points.steps
+        if self.points.steps or self._is_restarted:
+            return self.points.steps
+        return self.checkpoints.list_steps() if self.checkpoints is not None else (0,)
 
     async def _take_position(self, decision: RecoveryDecision, positions: list[TrainingPosition | None]) -> None:
         """Append the position of this worker before the first step of the new epoch to `positions`.
@@ -117,15 +135,26 @@ class RecoverableTraining:
             self.points.replace_all(position)
             positions.append(position)
         else:
-            position = self.points.go_back_to(decision.first_step)
+            position = self._go_back_to(decision.first_step)
             if name == decision.state_source:
                 context = self.worker.algorithm_context
                 for target in decision.state_receivers:
                     await send_state(context.transport, target, export_position(position), context.device)
             positions.append(position)
 
+    def _go_back_to(self, step: int) -> TrainingPosition:
+        """Return the position before `step`: from memory, or a checkpoint, or the initial one, if none was kept."""
+        if self.points.steps or self._is_restarted:
+            return self.points.go_back_to(step)
+        position = self._read_checkpoint(self.checkpoints, step) if self.checkpoints is not None else None
+        return position or self.worker.make_initial_position()
+
     def _read_checkpoint(self, checkpoints: NodeCheckpoints, step: int) -> TrainingPosition | None:
-        """Return the position of this worker in the checkpoint before `step`; None for the start of the training."""
+        """Return the position of this worker in the checkpoint before `step`; None for the start of the training.
+
+        The interval to the next checkpoint begins anew.
+        """
+        checkpoints.schedule.restart_interval()
         if step == 0:
             return None
         position = import_position(checkpoints.read(step))

@@ -47,6 +47,10 @@ class WorkerRuntime:
     is_evaluation_worker: bool = False  # whether the coordinator evaluates the parameters of this worker
     # With the parameters of this worker where the result of the run is the mean over workers; else empty.
     final_report: FinalNodeReport = field(default_factory=FinalNodeReport)
+    step_log: TrainingStepLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.step_log = TrainingStepLog(self.log, self.plan.recovery.log_interval_s)
 
     async def train(
         self,
@@ -61,11 +65,10 @@ class WorkerRuntime:
         """
         stop_task = asyncio.create_task(self._await_run_stop())
         switch_task = asyncio.create_task(self._await_strategy_switch())
-        step_log = TrainingStepLog(self.log, self.plan.recovery.log_interval_s)
         try:
-            step, result = await self._run_training_steps(start, keep_position, step_log, stop_task, switch_task)
+            step, result = await self._run_training_steps(start, keep_position, stop_task, switch_task)
         finally:
-            step_log.flush()
+            self.step_log.flush()
             await cancel_tasks(stop_task, switch_task)
         final_params = await self._leave_training_phase(step, result)
         self.final_report = self._make_final_report(step, final_params, result.samples)
@@ -74,7 +77,6 @@ class WorkerRuntime:
         self,
         start: TrainingPosition | None,
         keep_position: Callable[[TrainingPosition], Awaitable[None]],
-        step_log: TrainingStepLog,
         stop_task: "asyncio.Task[None]",
         switch_task: "asyncio.Task[bool]",
     ) -> tuple[int, StepResult]:
@@ -82,12 +84,10 @@ class WorkerRuntime:
 
         Return the step after the last one, and the result of the last one.
         """
-        step, result = (start.next_step, start.result) if start else (0, self._make_initial_result())
-        if start:
-            self.counters = start.counters
+        position = start or self.make_initial_position()
+        step, result, self.counters = position.next_step, position.result, position.counters
         is_point_open = start is not None and self._is_evaluation_due(step, result)
         while True:
-            step_log.flush_before_checkpoint(step, self.plan.recovery)
             await keep_position(TrainingPosition(step, result, self.counters))
             if is_point_open:
                 result, decision = await self._report_evaluation_point(step, result)
@@ -99,14 +99,16 @@ class WorkerRuntime:
                 step, result = await self._switch_strategy(step, result)
             if not self._has_samples_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
-            result = await self._run_training_step(step, result, step_log)
+            result = await self._run_training_step(step, result)
             step += 1
             is_point_open = self._is_evaluation_due(step, result)
         return step, result
 
-    def _make_initial_result(self) -> StepResult:
+    def make_initial_position(self) -> TrainingPosition:
+        """Return the position before the first step, with the initial parameters."""
         params = self.gradients.init_params(self.algorithm_context.device)
-        return StepResult(params, self.current_algorithm.initial_state(params))
+        result = StepResult(params, self.current_algorithm.initial_state(params))
+        return TrainingPosition(0, result, LossAndStepCounters())
 
     def _is_evaluation_due(self, step: int, result: StepResult) -> bool:
         """Return whether this worker reports an evaluation point before `step`."""
@@ -208,7 +210,7 @@ class WorkerRuntime:
         self.log.log_event("node_switch", value, step=step)
         return step, step_result
 
-    async def _run_training_step(self, step: int, previous: StepResult, step_log: TrainingStepLog) -> StepResult:
+    async def _run_training_step(self, step: int, previous: StepResult) -> StepResult:
         """Run one training step, and log its seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
         traffic = self.algorithm_context.transport.traffic
@@ -234,8 +236,8 @@ class WorkerRuntime:
             is_missed = is_phase_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
             self.counters.count_compute_deadline(is_missed=is_missed)
         if gradient.reduction is not None:
-            step_log.add_bucket_exchanges(step, gradient.reduction.exchanges)
-        step_log.add_step(
+            self.step_log.add_bucket_exchanges(step, gradient.reduction.exchanges)
+        self.step_log.add_step(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,

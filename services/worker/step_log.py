@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.runtime.run_log import BUCKET_COLUMNS, STEP_COLUMNS, LogEventBatch, RunLog
-from services.scenario.recovery import RecoverySettings
 from services.strategies.overlap.reduction import BucketExchange
 
 
@@ -31,11 +30,6 @@ class TrainingStepLog:
         for exchange in exchanges:
             times_s = (round(self._log_time_offset_s + time_s, 6) for time_s in (exchange.begin_s, exchange.end_s))
             self._bucket_rows.add_event((step, exchange.bucket, exchange.part, *times_s, exchange.bytes_sent))
-
-    def flush_before_checkpoint(self, step: int, recovery: RecoverySettings) -> None:
-        """Write all rows if a checkpoint is due before `step`: a trial that continues from it needs the rows."""
-        if recovery.checkpoint is not None and step % recovery.checkpoint.steps == 0:
-            self.flush()
 
     def flush(self) -> None:
         """Write all rows."""

@@ -50,6 +50,7 @@ class WorkerStrategySwitch:
     batch_shares: BatchShares  # of the workers in a batch after the switch, as weights by rank
     control: CoordinatorClient
     time_limit: StrategySwitchTimeout
+    epoch: int = 0  # of the membership
 
     async def switch_training_strategy(
         self, next_step: int, last_step_result: StepResult, samples_trained: int
@@ -110,7 +111,12 @@ class WorkerStrategySwitch:
         params = compute_shard_digests(ranges, [snapshot.params]) if has_common_params else ()
         updates = state.update_count if state else 0
         return SwitchStageReport(
-            self.node_name, report_stage, updates=updates, params_digests=params, state_digests=slots
+            self.node_name,
+            report_stage,
+            updates=updates,
+            params_digests=params,
+            state_digests=slots,
+            epoch=self.epoch,
         )
 
     def _compute_shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
@@ -132,7 +138,8 @@ class WorkerStrategySwitch:
             async with self.time_limit.cancel_block_at_deadline(deadline_s):
                 snapshot = await self._exchange_model_shards(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failure_report = SwitchStageReport(self.node_name, "loaded", failure=str(first_error_in_group(errors)))
+            failure = str(first_error_in_group(errors))
+            failure_report = SwitchStageReport(self.node_name, "loaded", failure=failure, epoch=self.epoch)
         return await self.control.report_strategy_switch(
             failure_report or self._make_stage_report("loaded", snapshot)
         ), snapshot

@@ -21,6 +21,8 @@ class UninterruptedTraining:
     async def train(self) -> None:
         """Train to the end of the run."""
         await self.follower.begin()
+        if self.follower.membership.epoch:  # workers were lost before this one knew the membership
+            self._follow_evaluation_worker()
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow_membership())
             await self.worker.train()
@@ -29,4 +31,8 @@ class UninterruptedTraining:
     async def _follow_membership(self) -> None:
         while True:
             await self.follower.await_change()
-            self.worker.is_evaluation_worker = self.follower.membership.workers[0] == self.worker.node.name
+            self._follow_evaluation_worker()
+
+    def _follow_evaluation_worker(self) -> None:
+        """Become the evaluation worker if all workers before this one are lost."""
+        self.worker.is_evaluation_worker = self.follower.membership.workers[0] == self.worker.node.name

@@ -1,13 +1,11 @@
 """Declared drops of connections between processes and between containers."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from fault_runs import run_faults
+from fault_runs import logged_events, run_faults
 
 from compose.runs.run import FinishedRun
-from services.runtime.run_log import LOG_LINE_PREFIX
 
 STRATEGIES = {"ring": {"kind": "all_reduce"}, "ps": {"kind": "parameter_server"}}
 DROPS = [
@@ -18,12 +16,7 @@ DROPS = [
 
 def logged_values(run: FinishedRun, strategy: str, key: str) -> list[tuple[str, Any]]:
     """Return node and value of the events with a key in all logs of a strategy's trial."""
-    found = []
-    for log in sorted(run.folder.glob(f"trials/*-{strategy}-*/logs/*.log")):
-        lines = (line for line in log.read_text().splitlines() if line.startswith(LOG_LINE_PREFIX))
-        events = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines)
-        found += [(log.stem, event["value"]) for event in events if event["key"] == key]
-    return found
+    return [(node, event["value"]) for node, event in logged_events(run, strategy, key)]
 
 
 def test_training_goes_on_over_new_connections(tmp_path: Path, engine: str) -> None:

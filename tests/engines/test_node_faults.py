@@ -50,7 +50,7 @@ def test_killed_server_ends_its_trial_only_and_is_named(tmp_path: Path, engine: 
     run = run_faults(tmp_path, engine, [fault], {"ring": RING, "ps": SERVER}, attempts=3)
     outcomes = {outcome.trial.split("-")[1]: outcome for outcome in run.statuses}
 
-    loss = "was killed and absent at step 10 for 1s" if kind["kind"] == "restart" else "was killed at step 10"
+    loss = "was killed and away at step 10 for 1s" if kind["kind"] == "restart" else "was killed at step 10"
     assert (outcomes["ring"].status, outcomes["ring"].reason) == ("success", "")
     assert outcomes["ps"].reason == f"server-0 {loss}, as declared in events[0]"
     assert (outcomes["ps"].status, outcomes["ps"].disturbance) == ("failed", "")

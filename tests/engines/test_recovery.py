@@ -19,6 +19,8 @@ RING, SERVER, ASP = (
     {"kind": "parameter_server"},
     {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
 )
+# Of 40 steps.
+SWITCH = {"kind": "strategy_switch", "before": RING, "after": ASP, "when": {"kind": "at", "step": 15}}
 SAMPLES = 320  # of the budget, all used once
 QUICK = {"heartbeat_timeout": "1s", "restart_delay": "200ms"}
 
@@ -47,6 +49,23 @@ def test_training_continues_without_a_killed_worker(tmp_path: Path, engine: str)
     assert_budget_used(run)
     for epochs in coordinator_events(run, "membership_epoch").values():
         assert [epoch["value"]["workers"] for epoch in epochs] == [["worker-0"]]
+
+
+@pytest.mark.parametrize("step", [12, 25])
+def test_training_continues_without_a_worker_that_is_killed_before_or_after_a_switch(
+    tmp_path: Path, engine: str, step: int
+) -> None:
+    recovery = {**QUICK, "on_failure": "continue"}
+
+    kill = {**KILL, "at": {"step": step}}
+    run = run_faults(tmp_path, engine, [kill], {"switch": SWITCH}, recovery=recovery, attempts=1)
+
+    assert {outcome.status for outcome in run.statuses} == {"success"}, run.statuses
+    (stops,) = coordinator_events(run, "run_stop").values()
+    assert SAMPLES <= stops[0]["metadata"]["samples_count"] <= SAMPLES + 8  # a batch
+    (commits,), (epochs,) = (coordinator_events(run, key).values() for key in ("switch_committed", "membership_epoch"))
+    assert [commit["metadata"]["step"] for commit in commits] == [15]
+    assert [epoch["value"]["workers"] for epoch in epochs] == [["worker-0"]]
 
 
 def test_a_killed_worker_joins_again(tmp_path: Path, engine: str) -> None:
@@ -91,6 +110,26 @@ def test_a_worker_that_has_joined_again_is_killed_again(tmp_path: Path, engine: 
     (epochs,) = coordinator_events(run, "membership_epoch").values()
     causes = [epoch["value"]["cause"] for epoch in epochs]
     assert causes.count("worker-1 joined again") == 2
+
+
+def test_two_neighbours_that_are_killed_shortly_after_each_other_join_again(tmp_path: Path) -> None:
+    """The first one to join closes its unused stream to the other one, which must not count as a failure."""
+    recovery = {**QUICK, "on_failure": "rejoin"}
+    kills = [{**KILL, "of": [f"worker-{rank}"], "at": {"time": time}} for rank, time in ((1, "1s"), (2, "1.1s"))]
+
+    run = run_faults(
+        tmp_path,
+        "local",
+        kills,
+        {"ring": RING},
+        recovery=recovery,
+        attempts=1,
+        cluster={"workers": 4, "worker": {"throughput": "16/s"}},
+    )
+
+    assert_budget_used(run)
+    (epochs,) = coordinator_events(run, "membership_epoch").values()
+    assert epochs[-1]["value"]["workers"] == ["worker-0", "worker-1", "worker-2", "worker-3"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -151,5 +190,5 @@ def test_a_node_that_is_killed_before_training_ends_its_trial_at_once(
     run = run_faults(tmp_path, "local", [], {"ring": RING}, recovery=recovery, attempts=1)
 
     (outcome,) = run.statuses
-    assert (outcome.status, outcome.reason) == ("failed", "worker-1 ended with exit code -9: no message")
+    assert (outcome.status, outcome.reason) == ("failed", "worker-1 ended with exit code -9: killed by SIGKILL")
     assert outcome.timings_s["gate"] < 30

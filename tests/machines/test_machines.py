@@ -107,13 +107,15 @@ def state_reported(
     )
 
 
-def new_membership(workers: int, policy: Any, servers: int = 0) -> MembershipStateMachine:
+def new_membership(
+    workers: int, policy: Any, servers: int = 0, *, are_servers_idle: bool = False
+) -> MembershipStateMachine:
     """Return a machine whose nodes are watched from time 0 on, with a timeout of a second."""
     settings = RecoverySettings(on_failure=policy, heartbeat_timeout=Duration("1s"))
     workers_and_servers = (
         tuple(f"{role}-{k}" for k in range(n)) for role, n in (("worker", workers), ("server", servers))
     )
-    machine = MembershipStateMachine(settings, *workers_and_servers)
+    machine = MembershipStateMachine(settings, *workers_and_servers, are_servers_idle=are_servers_idle)
     machine.start_watching(0.0)
     return machine
 
@@ -149,6 +151,8 @@ COMMANDS: dict[str, Callable[..., list[Any]]] = {
     "checked": lambda membership, at: membership.find_lost_nodes(at),
     "rejoined": lambda membership, node, at: membership.handle_rejoin(node, at),
     "can_continue": can_continue,
+    "active": lambda membership: sorted(membership.active_members),
+    "switched": lambda machine, synchronous: machine.handle_strategy_switch(needs_common_step=synchronous) or [],
     "lost": lambda run, node: run.handle_node_loss(node),
     "workers_changed": lambda run, nodes: run.change_workers(tuple(nodes.split(","))) or [],
     "abort": lambda machine, reason: machine.abort(reason),

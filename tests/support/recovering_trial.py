@@ -40,13 +40,14 @@ class RecoveringTrial:
         folder: Path,
         workers: int = 4,
         transport: str = "grpc",
+        groups: Sequence[Mapping[str, Any]] = (),
         **workload: Any,
     ) -> Self:
         """Simulate the trial; `folder` receives its plan and its checkpoints, and may have some of an earlier trial."""
         document = {
             "name": "recovery",
             "workload": {**WORKLOAD, **workload},
-            "cluster": {"workers": workers, "worker": WORKER},
+            "cluster": {"workers": workers, "worker": WORKER, "groups": list(groups)},
             "strategies": {"it": dict(strategy)},
             "events": list(events),
             "recovery": dict(recovery),

@@ -78,7 +78,7 @@ def test_killed_server_or_coordinator_ends_the_trial(simulate: Simulate, node: s
     restart = {"kind": "restart", "of": [node], "at": {"step": 3}, "after": "1s"}
 
     assert reason_of_end(simulate, SERVER, restart) == (
-        f"{node} was killed and absent at step 3 for 1s, as declared in events[0]"
+        f"{node} was killed and away at step 3 for 1s, as declared in events[0]"
     )
 
 

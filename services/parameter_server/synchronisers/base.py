@@ -106,6 +106,16 @@ class Synchroniser(ScenarioComponent):
         """
         return 0
 
+    def for_later_shards(self) -> "Synchroniser":
+        """Return the synchroniser that all servers except the first one use.
+
+        It must allow every step that the first server allows, as soon as the same pushes have arrived. Otherwise two
+        workers could wait for each other: the first server may delay its reply to one worker until another worker has
+        pushed. By default, all servers use the same synchroniser. This is correct for rules that depend only on numbers
+        of finished steps.
+        """
+        return self
+
     def explain_bad_worker_count(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
         """Return why this synchroniser can't be used with a number of workers.
 

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.parameter_server.synchronisers.base import Synchroniser
+from services.parameter_server.synchronisers.ssp import Ssp
 from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
@@ -16,7 +17,8 @@ class Dssp(Synchroniser):
     et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server predicts
     when the worker and the slowest worker finish their next steps, from the durations of their last ones. The worker
     gets as many extra steps as let it wait least for the slowest. We differ: the prediction is made for every worker
-    that would have to wait, not only for the fastest; it is repeated at every push; durations exclude waiting.
+    that would have to wait, not only for the fastest; it is repeated at every push; durations exclude waiting. Of
+    several servers, only the first one predicts, and the others apply the bound `high`.
     """
 
     kind: Literal["dssp"] = "dssp"
@@ -35,6 +37,10 @@ class Dssp(Synchroniser):
 
     def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
         return 1
+
+    def for_later_shards(self) -> Synchroniser:
+        """Return `ssp` with the bound `high`: predictions of several servers would differ."""
+        return Ssp(staleness=self.high)
 
     def count_allowed_extra_steps(
         self, steps_ahead_of_slowest: int, own_step_s: float, slowest_remaining_s: float, slowest_worker_step_s: float

@@ -99,5 +99,6 @@ def make_probe_plan(candidate_plan: TrainingPlan, probe_name: str, step_count: i
             "stop_at_target": False,
             "events": (),
             "horizon_s": None,
+            "failure_interval_s": None,
         }
     )

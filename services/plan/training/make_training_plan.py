@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from services.cluster.addresses import AddressAllocator, DummyAddresses
-from services.cluster.events import plan_event_occurrences
+from services.cluster.events import mean_time_between_failures_s, plan_event_occurrences
 from services.learning.layout import ParameterLayout
 from services.plan.candidates.candidate_plans import plan_best_candidate
 from services.plan.cost import (
@@ -160,6 +160,7 @@ def _event_fields(trial: TrialSpec, horizon_s: float) -> dict[str, Any]:
     return {
         "events": plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed, trial.event_positions),
         "horizon_s": horizon_s if any(event.at.mean_gap_s for event in scenario.events) else None,
+        "failure_interval_s": mean_time_between_failures_s(scenario.events),
     }
 
 

@@ -70,6 +70,21 @@ def planned_switch_step(switch: TrainingPhaseSwitch, workload: Workload, worker_
     return switch.rule.planned_switch_step(workload.total_steps(worker_count), workload.steps_per_epoch(worker_count))
 
 
+def regroup_second_phase(
+    second_phase: PostSwitchPhasePlan, switch: TrainingPhaseSwitch, workers_before: int, workers: int
+) -> PostSwitchPhasePlan:
+    """Return the plan of the second training phase for another number of workers; its predictions stay."""
+    factor = switch.learning_rate_factor(workers) / switch.learning_rate_factor(workers_before)
+    optimiser = second_phase.optimiser
+    return second_phase.model_copy(
+        update={
+            "optimiser": optimiser.model_copy(update={"rate": optimiser.rate * factor}),
+            "schedule": switch.second.collective_schedule(workers),
+            "worker_weights": switch.batch_shares_after_switch(workers),
+        }
+    )
+
+
 def plan_post_switch_phase(
     strategy_phases: PhasesAndSwitch, trial: TrialSpec, cost_model: CostModel, predicted: StepTimePrediction
 ) -> PostSwitchPhasePlan | None:

@@ -83,6 +83,14 @@ class StrategySwitch(Strategy):
             ),
         )
 
+    def explain_recovery_limit(self) -> str:
+        if self.before.server_algorithm() is not None:
+            return "before the switch, servers own the model; use before: {kind: all_reduce}"
+        if self.after.server_algorithm() is None or self.after.describe_worker_exchange().is_synchronous:
+            remedy = "use after: {kind: parameter_server, synchrony: {kind: asp}}"
+            return f"synchronous training after the switch ({self.after.kind}) can't go back to a step; {remedy}"
+        return self.before.explain_recovery_limit() or self.after.explain_recovery_limit()
+
     def _compute_lr_switch_factor(self, worker_count: int) -> float:
         if self.rate == "keep":
             return 1.0

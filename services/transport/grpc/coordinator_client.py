@@ -18,6 +18,7 @@ from services.runtime.control import (
 )
 from services.runtime.identity import NodeIdentity
 from services.runtime.membership import (
+    CheckpointProposal,
     CheckpointReport,
     Membership,
     MembershipClient,
@@ -110,7 +111,9 @@ class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient, MembershipCli
     async def await_membership(self, known_epoch: int) -> Membership:
         request = wire.MembershipRequest(node_name=self._node_name, known_epoch=known_epoch)
         reply = await self._call(self._stub.AwaitMembership, request, self._plan.timeouts.run)
-        return Membership(int(reply.epoch), tuple(reply.workers), tuple(reply.joined))
+        return Membership(
+            int(reply.epoch), tuple(reply.workers), tuple(reply.joined), needs_common_step=bool(reply.needs_common_step)
+        )
 
     async def report_recovery_steps(self, report: RecoveryReport) -> RecoveryDecision:
         # The coordinator may wait until a restarted worker is ready.
@@ -121,3 +124,11 @@ class GrpcCoordinatorClient(GrpcRunEventClient, CoordinatorClient, MembershipCli
 
     async def report_checkpoint(self, report: CheckpointReport) -> None:
         await self._call(self._stub.ReportCheckpoint, wire.CheckpointReport(**asdict(report)), self._plan.timeouts.step)
+
+    async def propose_checkpoint(self, proposal: CheckpointProposal) -> None:
+        request = wire.CheckpointProposal(**asdict(proposal))
+        await self._call(self._stub.ProposeCheckpoint, request, self._plan.timeouts.step)
+
+    async def await_checkpoint_step(self, epoch: int, known_step: int) -> int:
+        request = wire.CheckpointWait(node_name=self._node_name, epoch=epoch, known_step=known_step)
+        return int((await self._call(self._stub.AwaitCheckpoint, request, self._plan.timeouts.run)).step)

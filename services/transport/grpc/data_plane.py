@@ -105,6 +105,7 @@ class GrpcTransport(SocketTransport):
         self._streams: dict[str, _GrpcSendStream] = {}
         self._dropped_channels: list[grpc.aio.Channel] = []  # to nodes that were lost
         self._receiving: dict[asyncio.Task[Any], str] = {}  # one task per open stream -> its verified sender
+        self._newest_receiving: dict[str, asyncio.Task[Any]] = {}  # sender -> task of its last stream
 
     def _wire_limit_bytes(self) -> int:
         """Return the limit of payload and padding together: the shortest padded piece has one entry of eight bytes."""
@@ -254,13 +255,14 @@ class GrpcTransport(SocketTransport):
     def _track_receiving_task(self, source: str) -> None:
         """Make `stop` wait for the current task, which receives a stream of a verified sender."""
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._receiving[task] = source
+        self._receiving[task], self._newest_receiving[source] = source, task
         task.add_done_callback(self._receiving.pop)
 
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
-        """Receive the messages of one neighbour until the stream ends.
+        """Receive the messages of one neighbour until the stream ends, and return their number.
 
-        Return the number of messages.
+        An early end is a failure only if the stream has had a message and is the newest of its sender. A worker that
+        was started again closes its unused streams to other workers that were started again.
         """
         if self._connections is not None:
             self._connections.note_call(grpc_context.peer())
@@ -281,7 +283,8 @@ class GrpcTransport(SocketTransport):
             self._record_rejection(str(error), source)
             await grpc_context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
-            if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
+            is_newest = self._newest_receiving[source] is asyncio.current_task()
+            if message_count and is_newest and not has_ended:  # gRPC raises no error when the sender is gone
                 self._mailbox.mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
         return StreamReceipt(messages=message_count)
 

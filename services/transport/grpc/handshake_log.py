@@ -92,10 +92,13 @@ def read_handshakes(handle_handshake: Callable[[Handshake], object]) -> Iterator
     All other lines are passed on to the standard error. C libraries write to descriptor 2, so a pipe takes its place,
     and a thread reads the pipe. `sys.stderr` writes to the standard error directly, so no traceback is held back.
 
+    After the block, the process is about to end: gRPC may still try to connect until then, and what C libraries write
+    is dropped. `sys.stderr` goes on to write to the standard error.
+
     Args:
         handle_handshake: called with each handshake, in the thread.
     """
-    original, python_stderr = os.dup(STANDARD_ERROR), sys.stderr
+    original = os.dup(STANDARD_ERROR)
     read_end, write_end = os.pipe()
     os.dup2(write_end, STANDARD_ERROR)
     os.close(write_end)
@@ -106,9 +109,9 @@ def read_handshakes(handle_handshake: Callable[[Handshake], object]) -> Iterator
     try:
         yield
     finally:
-        sys.stderr.flush()
-        sys.stderr = python_stderr
-        os.dup2(original, STANDARD_ERROR)  # closes this process's write end of the pipe
+        no_file = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(no_file, STANDARD_ERROR)  # closes this process's write end of the pipe
+        os.close(no_file)
         reader.join(JOIN_TIMEOUT_S)
 
 

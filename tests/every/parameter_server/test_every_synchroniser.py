@@ -108,6 +108,26 @@ def test_only_unbounded_synchronisers_allow_any_number_of_steps_ahead(synchronis
     assert synchroniser.limits_worker_lead or synchroniser.may_start_step(ahead, steps_finished_by_slowest=0)
 
 
+@every_synchroniser
+@given(
+    slowest=steps,
+    ahead=steps,
+    own_s=st.floats(0.1, 10.0),
+    remaining_s=st.floats(0.0, 10.0),
+    slowest_s=st.floats(0.1, 10.0),
+)
+def test_later_servers_block_no_step_that_the_first_server_allows(
+    synchroniser: Synchroniser, slowest: int, ahead: int, own_s: float, remaining_s: float, slowest_s: float
+) -> None:
+    """Otherwise two workers could wait for each other, because the first server may delay a reply until a push."""
+    step = slowest + ahead
+    extra_steps = synchroniser.count_allowed_extra_steps(ahead, own_s, remaining_s, slowest_s)
+
+    if synchroniser.may_start_step(step, slowest) or extra_steps:
+        last_step = step + max(0, extra_steps - 1)
+        assert synchroniser.for_later_shards().may_start_step(last_step, slowest)
+
+
 def test_only_bsp_is_synchronous() -> None:
     """Strategies without a server need a barrier: replicas must have the same parameters."""
     assert Bsp().describe_worker_sync().is_synchronous

@@ -1,5 +1,6 @@
 """A node accepts a stream only from nodes of its run, addressed to it, with a recent proof."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,11 @@ def test_a_proof_for_another_receiver_is_refused(nodes: dict[str, NodeIdentity])
         nodes["a"].verify_identity_proof(nodes["b"].make_identity_proof("b"))
 
 
-@pytest.mark.parametrize("shift_s", [-PROOF_LIFETIME_S - 10, PROOF_LIFETIME_S + 10])
+@pytest.mark.parametrize("shift_s", [-PROOF_LIFETIME_S - 10, PROOF_LIFETIME_S + 10, math.nan])
 def test_old_proofs_and_proofs_from_the_future_are_refused(
     nodes: dict[str, NodeIdentity], monkeypatch: pytest.MonkeyPatch, shift_s: float
 ) -> None:
-    """Such proofs are recorded, or prepared in advance."""
+    """Such proofs are recorded, or prepared in advance; one without a time would never be forgotten."""
     with monkeypatch.context() as patch:
         patch.setattr(identity_module, "time", lambda: __import__("time").time() + shift_s)
         proof = nodes["b"].make_identity_proof("a")

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -15,10 +16,11 @@ from services.cluster.addresses import Address
 from services.coordinator.service import CoordinatorService
 from services.plan import COORDINATOR
 from services.runtime.clock import WallClock
+from services.runtime.control import EvaluationPointReport
 from services.runtime.identity import NodeIdentity
 from services.runtime.membership import CheckpointReport
 from services.runtime.run_log import RunLog
-from services.schema.errors import HostError
+from services.schema.errors import EvictedError, HostError
 from services.transport.grpc.channels import listen_on
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
@@ -31,10 +33,24 @@ class FullDisk:
         raise CheckpointError(Path("step-00000020/manifest.json"), "can't be written: No space left on device")
 
 
-def test_a_manifest_that_cannot_be_written_is_no_error_of_the_network(tmp_path: Path) -> None:
-    """After a network error, a node would wait until the loss of another node is announced."""
-    issue_certificates("run", (COORDINATOR, "worker-0"), tmp_path)
-    identities = {name: NodeIdentity.read(name, tmp_path / name) for name in (COORDINATOR, "worker-0")}
+RUN_LOG = RunLog("", WallClock(), lambda _line: None)
+
+
+class EvictingCoordinator:
+    """Coordinator that considers each caller lost."""
+
+    log = RUN_LOG
+
+    async def report_evaluation_point(self, report: EvaluationPointReport) -> NoReturn:
+        raise EvictedError(f"{report.node_name} sent no heartbeat for 2s, so training goes on without it")
+
+
+def call_coordinator(
+    folder: Path, runtime: Any, call: Callable[[GrpcCoordinatorClient], Coroutine[Any, Any, object]]
+) -> None:
+    """Call a coordinator over gRPC on the loopback interface, as worker-0."""
+    issue_certificates("run", (COORDINATOR, "worker-0"), folder)
+    identities = {name: NodeIdentity.read(name, folder / name) for name in (COORDINATOR, "worker-0")}
     with socket.create_server(("127.0.0.1", 0)) as free_socket:
         address = Address(host="127.0.0.1", port=free_socket.getsockname()[1])
     plan: Any = SimpleNamespace(
@@ -42,19 +58,37 @@ def test_a_manifest_that_cannot_be_written_is_no_error_of_the_network(tmp_path: 
         timeouts=SimpleNamespace(step=10.0),
         dilation=1.0,
     )
-    runtime: Any = SimpleNamespace(checkpoints=FullDisk(), log=RunLog("", WallClock(), lambda _line: None))
 
-    async def report_checkpoint() -> None:
+    async def call_over_grpc() -> None:
         server = grpc.aio.server()
         add_ControlServicer_to_server(CoordinatorService(runtime), server)
         listen_on(server, address, identities[COORDINATOR])
         await server.start()
         client = GrpcCoordinatorClient(plan, identities["worker-0"])
         try:
-            await client.report_checkpoint(CheckpointReport("worker-0", 0, 20, 512, "ab" * 32))
+            await call(client)
         finally:
             await client.close()
             await server.stop(None)
 
+    asyncio.run(call_over_grpc())
+
+
+def test_a_manifest_that_cannot_be_written_is_no_error_of_the_network(tmp_path: Path) -> None:
+    """After a network error, a node would wait until the loss of another node is announced."""
+    report = CheckpointReport("worker-0", 0, 20, 512, "ab" * 32)
+
     with pytest.raises(HostError, match=r"manifest\.json: can't be written: No space left on device"):
-        asyncio.run(report_checkpoint())
+        call_coordinator(
+            tmp_path,
+            SimpleNamespace(checkpoints=FullDisk(), log=RUN_LOG),
+            lambda client: client.report_checkpoint(report),
+        )
+
+
+def test_an_evicted_worker_that_reports_an_evaluation_point_learns_that_it_is_evicted(tmp_path: Path) -> None:
+    """With another error, a worker that was frozen would fail the trial that has gone on without it."""
+    report = EvaluationPointReport("worker-0", 1, 20, 640, 3.5, 640)
+
+    with pytest.raises(EvictedError, match="worker-0 sent no heartbeat for 2s"):
+        call_coordinator(tmp_path, EvictingCoordinator(), lambda client: client.report_evaluation_point(report))

@@ -503,6 +503,21 @@ def test_a_node_that_is_done_waits_for_no_stream_of_a_lost_peer(
     assert run_on_nodes(exchange) == (not has_returned)
 
 
+def test_the_end_of_a_stream_without_messages_is_no_failure(run_on_nodes: RunOnNodes) -> None:
+    """A restarted worker connects to its neighbours, and closes these streams when its membership epoch begins."""
+
+    async def exchange(nodes: Transports) -> None:
+        await nodes["a"].connect(["b"])
+        receiving = asyncio.create_task(nodes["b"].receive("a", TAG))
+        nodes["a"].forget_lost_peers(["b"], 0, returned=["b"])
+        await asyncio.wait([receiving], timeout=0.5)
+        assert not receiving.done()
+        await nodes["a"].send("b", Message(TAG))
+        await receiving
+
+    run_on_nodes(exchange)
+
+
 def test_sending_to_a_node_that_has_ended_raises_an_error(run_on_nodes: RunOnNodes) -> None:
     """The sender gets an error too when its stream is over."""
 

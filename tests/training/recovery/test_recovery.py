@@ -451,3 +451,47 @@ def test_a_training_ends_although_the_last_worker_is_killed_while_the_coordinato
 
     assert trial.samples == trial.budget
     assert trial.events(COORDINATOR, "run_stop")
+
+
+@pytest.mark.parametrize("policy", ["rejoin", "restore"])
+def test_a_worker_that_is_started_again_before_its_silence_is_noticed_was_lost_once(
+    policy: str, tmp_path: Path
+) -> None:
+    """Otherwise reports would count no failure, and measure no time of detection."""
+    recovery = {"on_failure": policy, "restart_delay": "50ms", "heartbeat_timeout": "2s", "checkpoint": {"steps": 6}}
+    trial = RecoveringTrial.run({"kind": "all_reduce"}, recovery, kills([("worker-1", 0.43)]), tmp_path)
+
+    (loss,) = trial.events(COORDINATOR, "node_lost")
+    assert loss["value"]["node"] == "worker-1"
+    assert 0.05 <= loss["value"]["silent_s"] < 0.5
+    assert loss["value"]["reason"] == f"started again {loss['value']['silent_s']:.3g} s after its last heartbeat"
+    assert trial.samples == trial.budget
+
+
+@pytest.mark.parametrize("policy", ["rejoin", "restore"])
+@pytest.mark.parametrize("second_s", [0.43, 0.47])
+def test_a_node_that_two_faults_end_is_started_again_once(policy: str, second_s: float, tmp_path: Path) -> None:
+    """The second fault finds the node away. Two starts would run the node twice."""
+    recovery = {"on_failure": policy, "restart_delay": "100ms", "checkpoint": {"steps": 6}}
+    losses = kills([("worker-1", 0.43), ("worker-1", second_s)])
+    trial = RecoveringTrial.run({"kind": "all_reduce"}, recovery, losses, tmp_path)
+
+    assert len(trial.events("worker-1", "node_start")) == 2
+    assert trial.samples == trial.budget
+
+
+def test_workers_that_are_lost_again_before_all_are_back_have_a_loss_each(tmp_path: Path) -> None:
+    """Under `restore`, worker-1 waits for worker-2 when it is killed again."""
+    recovery = {
+        "on_failure": "restore",
+        "restart_delay": "50ms",
+        "heartbeat_timeout": "100ms",
+        "checkpoint": {"steps": 6},
+    }
+    restart = {"kind": "restart", "of": ["worker-2"], "at": {"time": "0.43s"}, "after": "600ms"}
+    losses = kills([("worker-1", 0.43), ("worker-1", 0.7)])
+    trial = RecoveringTrial.run({"kind": "all_reduce"}, recovery, [restart, *losses], tmp_path)
+
+    lost = [event["value"]["node"] for event in trial.events(COORDINATOR, "node_lost")]
+    assert sorted(lost) == ["worker-1", "worker-1", "worker-2"]
+    assert trial.samples == trial.budget
