@@ -109,6 +109,12 @@ def _draw_connection_drop(rng: Random, context: EventContext) -> EventDocument:
     return {"kind": "drop_connection", "of": nodes, "at": _draw_trigger(rng, context)}
 
 
+def _draw_full_disk(rng: Random, context: EventContext) -> EventDocument:
+    nodes = _draw_nodes(rng, context.node_names, len(context.node_names))
+    event = {"kind": "disk_full", "of": nodes, "at": _draw_trigger(rng, context)}
+    return event if rng.random() < ENDLESS_SHARE else {**event, "lasts": _draw_lasts(rng, context)}
+
+
 class EventKind(NamedTuple):
     """How events of one kind are drawn, and whether they may end a trial."""
 
@@ -117,6 +123,13 @@ class EventKind(NamedTuple):
     may_lose_nodes: bool = False
     # Whether nodes wait for each other during the event: one that lasts for the step timeout may end the trial.
     blocks_messages: bool = False
+    # Whether the trial must write checkpoints.
+    needs_checkpoints: bool = False
+
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether the trial must have a policy for lost nodes."""
+        return self.may_lose_nodes or self.needs_checkpoints
 
 
 EVENT_KINDS = {
@@ -128,15 +141,22 @@ EVENT_KINDS = {
     "kill": EventKind(_draw_kill, may_lose_nodes=True),
     "restart": EventKind(_draw_restart, may_lose_nodes=True),
     "stop": EventKind(_draw_stop, may_lose_nodes=True),
+    "disk_full": EventKind(_draw_full_disk, needs_checkpoints=True),
 }
 
 
-def draw_event(rng: Random, context: EventContext, *, may_lose_nodes: bool = False) -> EventDocument:
-    """Return a random event of any kind that fits the cluster; `may_lose_nodes` allows kinds that lose nodes."""
+def draw_event(
+    rng: Random, context: EventContext, *, may_lose_nodes: bool = False, writes_checkpoints: bool = False
+) -> EventDocument:
+    """Return a random event of any kind that fits the cluster.
+
+    `may_lose_nodes` allows kinds that lose nodes, and `writes_checkpoints` those that disturb checkpoints.
+    """
     kinds = [
         name
         for name, kind in EVENT_KINDS.items()
         if (name not in ("partition", "drop_connection") or len(context.node_names) > 1)
         and (may_lose_nodes or not kind.may_lose_nodes)
+        and (writes_checkpoints or not kind.needs_checkpoints)
     ]
     return EVENT_KINDS[rng.choice(kinds)].draw(rng, context)

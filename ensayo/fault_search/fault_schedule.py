@@ -43,7 +43,7 @@ class FaultSchedule(FrozenRecord):
         default_factory=dict, description="policy for lost nodes, as a scenario declares it"
     )
     events: tuple[EventDocument, ...] = Field((), description="events, as a scenario declares them")
-    messages: MessageFaultSettings | None = Field(None, description="disturbances of single messages")
+    messages: MessageFaultSettings | None = Field(None, description="disturbances of single messages and calls")
 
     def without_faults(self) -> Self:
         """Return the schedule of the same trial without any disturbance."""

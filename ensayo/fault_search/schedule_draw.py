@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from ensayo.fault_search.event_kinds import EventContext, draw_event
 from ensayo.fault_search.fault_schedule import FaultSchedule
@@ -15,11 +15,19 @@ from services.schema.units import Duration
 
 WORKER_COUNTS = (2, 3, 4, 5)
 STEP_COUNTS = (6, 8, 12, 16)
+CHECKPOINTS: list[JsonValue] = [  # a step takes about 6 ms
+    {"steps": 2},
+    {"steps": 4},
+    {"steps": 6},
+    {"interval": "2ms"},
+    {"interval": "10ms"},
+    {"interval": "25ms"},
+]
 MAX_EVENTS = 5
 MAX_SIZE_DRAWS = 100
 UNEVEN_SHARE = 0.25  # share of schedules with unequal shares of a batch
 RECOVERY_SHARE = 0.5  # share of schedules for which a policy for lost nodes is drawn
-UNDISTURBED_SHARE = 0.2  # share of schedules that disturb no single messages
+UNDISTURBED_SHARE = 0.2  # share of schedules that disturb no single messages and calls
 
 
 def draw_schedule(seed: int, strategies: Mapping[str, StrategyDocument]) -> FaultSchedule:
@@ -38,7 +46,11 @@ def draw_schedule(seed: int, strategies: Mapping[str, StrategyDocument]) -> Faul
     result = simulate_without_faults(calm)
     context = EventContext(result.worker_names, result.server_names, calm.steps, result.end_s)
     may_lose_nodes = bool(calm.recovery)
-    events = tuple(draw_event(rng, context, may_lose_nodes=may_lose_nodes) for _ in range(rng.randint(0, MAX_EVENTS)))
+    writes_checkpoints = "checkpoint" in calm.recovery
+    events = tuple(
+        draw_event(rng, context, may_lose_nodes=may_lose_nodes, writes_checkpoints=writes_checkpoints)
+        for _ in range(rng.randint(0, MAX_EVENTS))
+    )
     return calm.model_copy(update={"events": events, "messages": _draw_message_faults(seed, rng)})
 
 
@@ -64,7 +76,7 @@ def _draw_recovery(schedule: FaultSchedule, rng: Random) -> FaultSchedule:
         return schedule
     policy = rng.choice(["continue", "rejoin", "restore"])
     times = {"heartbeat_timeout": rng.choice(["20ms", "100ms"]), "restart_delay": rng.choice(["5ms", "50ms"])}
-    checkpoint = {"checkpoint": {"steps": rng.choice([2, 4, 6])}} if policy == "restore" else {}
+    checkpoint = {"checkpoint": rng.choice(CHECKPOINTS)} if policy == "restore" else {}
     recovering = schedule.model_copy(update={"recovery": {"on_failure": policy, **times, **checkpoint}})
     try:
         recovering.make_plan()
@@ -82,4 +94,5 @@ def _draw_message_faults(seed: int, rng: Random) -> MessageFaultSettings | None:
         longest_delay=Duration(rng.choice(["1ms", "10ms", "100ms"])),
         duplicated=rng.choice([0.0, 0.1, 0.5]),
         keeps_order=rng.choice([True, False]),
+        delayed_calls=rng.choice([0.0, 0.1, 0.5]),
     )

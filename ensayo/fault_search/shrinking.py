@@ -15,8 +15,8 @@ MAX_ATTEMPTS = 200
 def shrink_schedule(schedule: FaultSchedule, violation: Violation) -> FaultSchedule:
     """Return a schedule from which nothing can be removed without losing the violation.
 
-    Candidates are tried greedily: without disturbances of messages, without one event, with fewer workers, with fewer
-    steps. At most `MAX_ATTEMPTS` candidates are simulated.
+    Candidates are tried greedily: without disturbances of messages and calls, without one event, with fewer workers,
+    with fewer steps. At most `MAX_ATTEMPTS` candidates are simulated.
     """
     attempts = 0
     candidates = _smaller_schedules(schedule)
@@ -41,7 +41,7 @@ def _smaller_schedules(schedule: FaultSchedule) -> Iterator[FaultSchedule]:
     yield from _with_fewer_message_faults(schedule)
     for k in range(len(schedule.events)):
         yield schedule.model_copy(update={"events": schedule.events[:k] + schedule.events[k + 1 :]})
-    if schedule.recovery and not any(EVENT_KINDS[event["kind"]].may_lose_nodes for event in schedule.events):
+    if schedule.recovery and not any(EVENT_KINDS[event["kind"]].needs_recovery for event in schedule.events):
         yield schedule.model_copy(update={"recovery": {}})
     if schedule.uneven:
         yield schedule.model_copy(update={"uneven": False})
@@ -56,7 +56,7 @@ def _with_fewer_message_faults(schedule: FaultSchedule) -> Iterator[FaultSchedul
     if messages is None:
         return
     yield schedule.model_copy(update={"messages": None})
-    for key, harmless_value in (("duplicated", 0.0), ("delayed", 0.0), ("keeps_order", True)):
+    for key, harmless_value in (("duplicated", 0.0), ("delayed", 0.0), ("delayed_calls", 0.0), ("keeps_order", True)):
         if getattr(messages, key) != harmless_value:
             smaller = messages.model_copy(update={key: harmless_value})
             yield schedule.model_copy(update={"messages": smaller})

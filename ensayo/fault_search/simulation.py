@@ -97,6 +97,16 @@ class TrialEvidence:
         """Names of the workers, by rank."""
         return [node.name for node in self.plan.node_plans_of_role("worker")]
 
+    @cached_property
+    def pushing_workers(self) -> list[str]:
+        """Names of the workers that push to servers, by rank: after a strategy switch, those that have switched."""
+        if not self.events[COORDINATOR]["switch_committed"]:
+            return self.worker_names
+        commit_s = self.events[COORDINATOR]["switch_committed"][-1]["time_ms"]
+        epochs = self.events[COORDINATOR]["membership_epoch"]
+        groups = [event["value"]["workers"] for event in epochs if event["time_ms"] < commit_s]
+        return list(groups[-1]) if groups else self.worker_names
+
     def rows(self, node: str, key: str) -> list[dict[str, Any]]:
         """Return all rows of a batched event in the log of a node."""
         batches = (event["value"] for event in self.events.get(node, {}).get(key, ()))

@@ -3,14 +3,18 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
 
 from ensayo.fault_search import simulation
 from ensayo.fault_search.fault_schedule import SAMPLES_PER_WORKER
+from services.checkpoints.node_checkpoints import NodeCheckpoints
+from services.checkpoints.state_tree import State
 from services.compressors import CompressorState, ErrorFeedback
 from services.compressors.base import CompressedPayload
+from services.coordinator.checkpoint_announcements import CheckpointAnnouncements
 from services.learning.data_order import DataOrder, RankWeights
 from services.learning.epoch_orders import SampleIndices
 from services.learning.optimisers import OptimiserState
@@ -19,6 +23,7 @@ from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.shard_actions import WorkerPush
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.control import StrategySwitchDecision
+from services.runtime.membership import CheckpointProposal
 from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveOutcome
 from services.schema.arrays import HostArray, Vector
 from services.transport import epoch_transport
@@ -143,14 +148,37 @@ def share_batches_as_before_a_loss(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DataOrder, "select_sample_indices", select_too_much)
 
 
+def continue_from_older_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """One worker continues from its oldest checkpoint, whatever step all nodes have agreed on."""
+    read = NodeCheckpoints.read
+
+    def read_oldest(checkpoints: NodeCheckpoints, step: int) -> State:
+        kept_steps = [kept_step for kept_step in checkpoints.list_steps() if kept_step]
+        return read(checkpoints, min(kept_steps) if checkpoints.node_name == "worker-1" else step)
+
+    patch.setattr(NodeCheckpoints, "read", read_oldest)
+
+
 def accept_old_epochs(patch: pytest.MonkeyPatch) -> None:
     """Messages do not carry the membership epoch, so that those of a step that was broken off count in the next one."""
     patch.setattr(epoch_transport, "first_step_on_wire", lambda _epoch: 0)
 
 
+def announce_checkpoints_too_late(patch: pytest.MonkeyPatch) -> None:
+    """The announced step of a checkpoint is the current one, which other nodes may have passed already."""
+    announce = CheckpointAnnouncements.propose
+
+    async def announce_too_late(announcements: CheckpointAnnouncements, proposal: CheckpointProposal) -> None:
+        await announce(announcements, replace(proposal, step=proposal.step - 1))
+
+    patch.setattr(CheckpointAnnouncements, "propose", announce_too_late)
+
+
 PLANTED_BUGS: list[PlantBug] = [
+    announce_checkpoints_too_late,
     share_batches_as_before_a_loss,
     accept_old_epochs,
+    continue_from_older_checkpoint,
     apply_duplicates,
     number_pushes_by_arrival,
     lose_residuals,

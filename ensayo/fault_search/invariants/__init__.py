@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from ensayo.fault_search.fault_schedule import FaultSchedule
+from ensayo.fault_search.invariants.checkpoints import find_missed_checkpoints
 from ensayo.fault_search.invariants.conservation import find_lost_gradients
 from ensayo.fault_search.invariants.ends import find_missing_end
 from ensayo.fault_search.invariants.pushes import find_repeated_or_lost_pushes
@@ -22,6 +23,7 @@ INVARIANTS_OF_FINISHED_TRIALS: dict[str, Invariant] = {
     "replicas_are_equal": find_unequal_replicas,
     "timing_changes_no_bit": find_changed_result,
     "gradients_are_conserved": find_lost_gradients,
+    "checkpoints_are_written": find_missed_checkpoints,
 }
 ENDS = "trial_ends"
 REPLAYS = "replay_is_identical"

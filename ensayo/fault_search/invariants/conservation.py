@@ -14,8 +14,10 @@ import numpy as np
 
 from ensayo.fault_search.simulation import TrialEvidence
 from services.learning.datasets import AnyPlannedDataset
+from services.learning.layout import VectorRange
 from services.learning.models import Model
-from services.plan import TrainingPlan
+from services.plan import COORDINATOR, TrainingPlan
+from services.plan.training.regrouping import regroup_plan
 from services.schema.arrays import HostArray
 
 # Kinds of strategies whose update is the sum of the gradients, weighted by samples, times the learning rate.
@@ -42,8 +44,13 @@ def find_lost_gradients(evidence: TrialEvidence) -> Iterator[str]:
     plan = evidence.plan
     initial_loss, effects = _sample_effects(plan.model, plan.dataset, plan.seed, plan.dtype)
     rate = float(plan.workload_optimiser.model_dump()["rate"])
-    budget_change = -rate * _sum_effects_of_budget(plan, effects)
-    expected = budget_change if _is_synchronous(plan) else -rate * _sum_effects_of_steps(evidence, effects) / plan.batch
+    budget_change = -rate * _sum_effects_of_steps(plan, range(plan.steps), effects)
+    if _is_synchronous(plan):
+        expected = budget_change
+    elif evidence.has_changed_workers:
+        expected = -_sum_changes_with_switch(evidence, rate)
+    else:
+        expected = -rate * _sum_effects_of_logged_steps(evidence, effects) / plan.batch
     change = evidence.final_loss - initial_loss
     if abs(change - expected) > tolerance * abs(budget_change):
         yield (
@@ -57,15 +64,32 @@ def _is_synchronous(plan: TrainingPlan) -> bool:
     return plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
 
 
-def _sum_effects_of_budget(plan: TrainingPlan, effects: HostArray) -> float:
-    """Return the sum over all global batches of the mean effect of their samples; each epoch has all samples once."""
-    order = plan.data_order
-    if plan.train_samples % plan.batch == 0:
-        return plan.epochs * float(effects.sum()) / plan.batch
-    return sum(float(effects[order.batch_sample_indices(step)].mean()) for step in range(plan.steps))
+def _sum_effects_of_steps(plan: TrainingPlan, steps: range, effects: HostArray) -> float:
+    """Return the sum over the global batches of some steps of the mean effect of their samples."""
+    return sum(float(effects[plan.data_order.batch_sample_indices(step)].mean()) for step in steps)
 
 
-def _sum_effects_of_steps(evidence: TrialEvidence, effects: HostArray) -> float:
+def _sum_changes_with_switch(evidence: TrialEvidence, first_rate: float) -> float:
+    """Return by how much the loss falls in synchronous steps before a strategy switch, and by pushes after it.
+
+    The servers have logged the pushes. A lost worker may have reached only some of the servers.
+    """
+    workers = evidence.pushing_workers
+    plan = regroup_plan(evidence.plan, workers)
+    commits = evidence.events[COORDINATOR]["switch_committed"]
+    first_step = commits[-1]["metadata"]["step"] if commits else plan.steps
+    effects = _sample_effects(plan.model, plan.dataset, plan.seed, plan.dtype).effects
+    total = first_rate * _sum_effects_of_steps(plan, range(first_step), effects)
+    second_rate = float(plan.second_phase.optimiser.rate) if plan.second_phase else 0.0
+    for shard, owner in zip(plan.shards, plan.shard_owners, strict=True):
+        shard_effects = _sample_effects(plan.model, plan.dataset, plan.seed, plan.dtype, shard).effects
+        for row in evidence.rows(owner, "shard_updates"):
+            samples = plan.data_order.select_sample_indices(row["push_step"], row["worker"], (1,) * len(workers))
+            total += second_rate * float(shard_effects[samples].mean()) if len(samples) else 0.0
+    return total
+
+
+def _sum_effects_of_logged_steps(evidence: TrialEvidence, effects: HostArray) -> float:
     """Return the sum of the effects of all samples that workers computed, by their logs."""
     plan, total = evidence.plan, 0.0
     shares = (1,) * plan.workers
@@ -85,7 +109,8 @@ def _tolerance(evidence: TrialEvidence) -> float | None:
         return None
     if plan.second_phase and set(plan.second_phase.worker_weights) != {1}:
         return None
-    if evidence.schedule.uneven and not _weights_by_samples(evidence):
+    is_summed_by_pushes = evidence.has_changed_workers and not _is_synchronous(plan)
+    if evidence.schedule.uneven and not (is_summed_by_pushes or _weights_by_samples(evidence)):
         return None
     compressors = [phase.describe_worker_exchange().compressor for phase in phases]
     if all(compressor.sum_quality == "exact" for compressor in compressors):
@@ -99,12 +124,18 @@ def _keeps_all_gradients(evidence: TrialEvidence) -> bool:
     """Return whether training conserves gradients even if its workers have changed.
 
     Synchronous workers repeat the steps that are not complete. What a compressor of a lost worker has not sent is lost.
-    The local steps of a worker between two exchanges are lost, too, and the others repeat them.
+    The local steps of a worker between two exchanges are lost, too, and the others repeat them. Asynchronous workers
+    may be lost after a push, before they log its step: only servers have logged it.
     """
     if not evidence.has_changed_workers:
         return True
-    pattern = evidence.plan.strategy.training_phases().first.describe_worker_exchange()
-    return pattern.is_synchronous and pattern.compressor.sum_quality == "exact" and not pattern.is_gossip
+    phases = evidence.plan.strategy.training_phases()
+    pattern, compressors = (
+        phases.first.describe_worker_exchange(),
+        [phase.describe_worker_exchange().compressor for phase in phases],
+    )
+    are_exact = all(compressor.sum_quality == "exact" for compressor in compressors)
+    return pattern.is_synchronous and are_exact and not pattern.is_gossip
 
 
 def _weights_by_samples(evidence: TrialEvidence) -> bool:
@@ -132,12 +163,17 @@ def _conserves_gradients(phase_document: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _sample_effects(model: Model, dataset: AnyPlannedDataset, seed: int, dtype: str) -> SampleEffects:
+def _sample_effects(
+    model: Model, dataset: AnyPlannedDataset, seed: int, dtype: str, shard: VectorRange | None = None
+) -> SampleEffects:
+    """Return the effects of samples on the loss; with `shard`, of the entries of their gradients in this range only."""
     data = dataset.load(dtype)
     params = model.init_parameters(data.task, seed, dtype)
     initial_loss, direction = model.loss_and_grad(data.task, params, data.test_x[:], data.test_y[:])
+    entries = shard or VectorRange(0, params.size)
     gradients = (
         model.loss_and_grad(data.task, params, data.train_x[i : i + 1], data.train_y[i : i + 1])[1]
         for i in range(len(data.train_x))
     )
-    return SampleEffects(initial_loss, np.array([float(direction @ gradient) for gradient in gradients]))
+    effects = [float(entries.view(direction) @ entries.view(gradient)) for gradient in gradients]
+    return SampleEffects(initial_loss, np.array(effects))

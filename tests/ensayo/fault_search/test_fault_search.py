@@ -13,11 +13,13 @@ from ensayo.fault_search.event_kinds import EVENT_KINDS
 from ensayo.fault_search.fault_schedule import FaultSchedule
 from ensayo.fault_search.invariants import Violation, find_violation
 from ensayo.fault_search.invariants.ends import find_missing_end
+from ensayo.fault_search.invariants.pushes import find_repeated_or_lost_pushes
 from ensayo.fault_search.message_faults import MessageFaultSettings
 from ensayo.fault_search.schedule_draw import draw_schedule
 from ensayo.fault_search.search import search_seeds
 from ensayo.fault_search.shrinking import shrink_schedule
 from ensayo.fault_search.strategy_table import STRATEGY_TABLE
+from services.plan import COORDINATOR
 from services.runtime.transport import Message
 from services.schema.units import Duration
 from services.strategies import TrainingStrategy
@@ -97,6 +99,140 @@ def test_different_faults_give_different_logs() -> None:
     )
 
     assert len({simulation.simulate_schedule(schedule).digest for schedule in (plain, delayed, paused)}) == 3
+
+
+def test_two_servers_that_see_pushes_at_different_times_do_not_block_each_others_workers() -> None:
+    """In this schedule, each of two `dssp` servers made one worker wait for a push of the other one."""
+    schedule = FaultSchedule(
+        seed=211,
+        strategy={**STRATEGY_TABLE["server_dssp"], "servers": 2},
+        workers=4,
+        steps=12,
+        uneven=True,
+        recovery={"on_failure": "continue", "heartbeat_timeout": "100ms"},
+        messages=MessageFaultSettings(seed=211, delayed=0.4, longest_delay=Duration("10ms")),
+    )
+
+    assert simulation.simulate_schedule(schedule).error is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "recovery", "lost"),
+    [
+        ("all_reduce_ring", {"on_failure": "continue", "checkpoint": {"steps": 2}}, "worker-0"),
+        ("all_reduce_ring", {"on_failure": "rejoin", "restart_delay": "1ms"}, "worker-1"),
+        ("server_bsp", {"on_failure": "rejoin", "restart_delay": "5ms", "checkpoint": {"steps": 2}}, "worker-2"),
+        ("server_bsp", {"on_failure": "restore", "restart_delay": "5ms", "checkpoint": {"steps": 2}}, "worker-1"),
+        ("server_bsp", {"on_failure": "restore", "restart_delay": "1ms", "checkpoint": {"steps": 2}}, "server-0"),
+    ],
+)
+def test_node_lost_during_the_start_does_not_fail_the_trial(strategy: str, recovery: dict[str, Any], lost: str) -> None:
+    """Where calls take time, the membership may change before all nodes know the first one, or where to begin.
+
+    Workers then kept the connections and ranks of the first membership, or had no state to continue from.
+    """
+    evidence = []
+    for number in range(20):
+        schedule = FaultSchedule(
+            seed=number,
+            strategy=STRATEGY_TABLE[strategy],
+            workers=3,
+            steps=4,
+            recovery={"heartbeat_timeout": "20ms", **recovery},
+            events=({"kind": "kill", "of": [lost], "at": {"time": f"{0.1 + number * 0.2:.1f}ms"}},),
+            messages=MessageFaultSettings(seed=number, delayed_calls=0.9),
+        )
+
+        assert find_violation(schedule) is None
+        evidence.append(simulation.simulate_schedule(schedule))
+    assert [each.error for each in evidence] == [None] * 20
+    assert any(each.has_changed_workers for each in evidence)
+
+
+def test_worker_that_begins_after_the_loss_of_the_first_one_evaluates() -> None:
+    """Without an evaluation worker, all evaluations but the last were missing, and nothing said so."""
+    schedule = FaultSchedule(
+        seed=23,
+        strategy=STRATEGY_TABLE["server_asp"],
+        workers=3,
+        steps=8,
+        recovery={"on_failure": "continue", "heartbeat_timeout": "20ms"},
+        events=(
+            {"kind": "kill", "of": ["worker-0"], "at": {"time": "0.005ms"}},
+            {"kind": "stop", "of": ["worker-1"], "at": {"time": "0.001ms"}, "lasts": "23.5ms"},
+        ),
+    )
+    counts = set()
+    for seed in range(23, 43):
+        faults = MessageFaultSettings(seed=seed, delayed_calls=0.7)
+        evidence = simulation.simulate_schedule(schedule.model_copy(update={"messages": faults}))
+        counts.add(len(evidence.events[COORDINATOR]["eval_metrics"]))
+
+    assert min(counts) > 1
+
+
+def test_worker_that_goes_back_to_the_beginning_forgets_its_losses_and_steps() -> None:
+    """The logged training loss was a mean over discarded steps, too, when a trial was restored to its first step."""
+    schedule = FaultSchedule(
+        seed=1,
+        strategy=STRATEGY_TABLE["all_reduce_ring"],
+        workers=3,
+        steps=8,
+        recovery={"on_failure": "restore", "heartbeat_timeout": "20ms", "checkpoint": {"steps": 4}},
+    )
+    kill: dict[str, Any] = {"kind": "kill", "of": ["worker-1"], "at": {"step": 3}}
+
+    def training_losses(faulty: FaultSchedule) -> list[float]:
+        return [event["value"] for event in simulation.simulate_schedule(faulty).events[COORDINATOR]["train_loss"]]
+
+    assert training_losses(schedule.model_copy(update={"events": (kill,)})) == training_losses(schedule)
+
+
+def test_report_of_an_evicted_worker_does_not_fail_the_trial() -> None:
+    """Its report reached the coordinator before the heartbeat by which it learns that training goes on without it."""
+    schedule = FaultSchedule(
+        seed=7965,
+        strategy={"kind": "easgd", "period": 2},
+        workers=3,
+        steps=8,
+        recovery={"on_failure": "continue", "heartbeat_timeout": "20ms"},
+        events=({"kind": "stop", "of": ["worker-2"], "at": {"time": "35.47ms"}, "lasts": "362.96ms"},),
+        messages=MessageFaultSettings(
+            seed=7965,
+            delayed=0.45,
+            longest_delay=Duration("10ms"),
+            delayed_calls=0.5,
+            longest_call_delay=Duration("3ms"),
+        ),
+    )
+
+    assert find_violation(schedule) is None
+
+
+def test_steps_that_a_straggler_skips_at_a_switch_are_no_lost_pushes() -> None:
+    """The straggler computes nothing for these steps, because the synchroniser `elastic` does not wait for it."""
+    schedule = FaultSchedule(
+        seed=7726,
+        strategy={"kind": "sync_switch", "fraction": 0.5, "stragglers": "elastic"},
+        workers=3,
+        steps=16,
+        events=({"kind": "slowdown", "of": ["worker-0"], "at": {"time": "12.17ms"}, "factor": 6.39},),
+        messages=MessageFaultSettings(
+            seed=7726,
+            delayed=0.41,
+            longest_delay=Duration("100ms"),
+            duplicated=0.1,
+            delayed_calls=0.5,
+            longest_call_delay=Duration("3ms"),
+        ),
+    )
+
+    assert find_violation(schedule) is None
+    evidence = simulation.simulate_schedule(schedule)
+    for event in evidence.events["server-0"]["shard_updates"]:
+        worker, step = (event["value"]["columns"].index(name) for name in ("worker", "push_step"))
+        event["value"]["rows"] = [row for row in event["value"]["rows"] if (row[worker], row[step]) != (1, 5)]
+    assert "server-0 lacks pushes of worker-1 for steps [5]" in list(find_repeated_or_lost_pushes(evidence))
 
 
 def test_partition_longer_than_the_step_timeout_may_end_a_trial() -> None:
