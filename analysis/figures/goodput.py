@@ -11,7 +11,15 @@ from matplotlib.ticker import NullLocator, PercentFormatter, StrMethodFormatter
 from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.laws.checkpoint_interval import daly_interval_s, young_interval_s
-from analysis.report.wording import format_number, format_quantity, format_worker_count, join_names
+from analysis.report.wording import (
+    capitalise_first_letter,
+    describe_free_recovery,
+    format_number,
+    format_quantity,
+    format_worker_count,
+    join_names,
+)
+from analysis.results.checkpoint_interval import CheckpointInterval, IntervalUnit, declared_interval, interval_seconds
 from analysis.results.failure_series import RESTORE, FailureSeries, list_failure_series
 from analysis.statistics.centre import Floats
 
@@ -19,6 +27,7 @@ CURVE_POINTS = 60  # places at which a closed form is evaluated
 MARGIN = 1.15  # factor by which the x axis extends beyond the data
 HEIGHT_IN, LEGEND_ROW_HEIGHT_IN = 3.5, 0.2
 MAX_DESCRIBED = 3  # curves that a title describes
+MAX_COUNTED = 12  # groups whose number of failures the caption states
 MEASURED, CLOSED_FORM = "mean of the trials", "closed form"
 CAPTION = (
     "Goodput: share of the time of all workers in steps that count and in evaluations. Dots: single trials. Dashed: "
@@ -27,6 +36,14 @@ CAPTION = (
     "the scenario declares, of all nodes together."
 )
 INTERVAL_CAPTION = "Vertical lines: checkpoint intervals of Young (dotted) and Daly (dash-dotted)."
+SECONDS_CAPTION = (
+    "Intervals in seconds are those that the scenario declares. A checkpoint is written at the end of an exchange, so "
+    "it comes up to two exchange periods later."
+)
+INTERVAL_LABELS: dict[IntervalUnit, str] = {
+    "steps": "checkpoint interval, steps",
+    "s": "checkpoint interval, virtual s",
+}
 
 
 class GoodputPoint(NamedTuple):
@@ -34,8 +51,9 @@ class GoodputPoint(NamedTuple):
 
     series: FailureSeries
     mtbf_s: float
-    interval_steps: int | None
+    interval: CheckpointInterval | None
     shares: tuple[float, ...]
+    failure_counts: tuple[int, ...]  # of the same trials
 
     @property
     def mean(self) -> float:
@@ -53,6 +71,7 @@ class GoodputPanel(NamedTuple):
     read_x: Callable[[GoodputPoint], float]
     x_label: str
     draw_closed_form: Callable[[Axes, Curve, Floats, str], None]  # arguments: axes, curve, x of the grid, colour
+    interval_unit: IntervalUnit | None = None  # None: x is the mean time between failures
 
 
 def draw_goodput(run: AnalysedRun) -> CaptionedFigure | None:
@@ -61,7 +80,8 @@ def draw_goodput(run: AnalysedRun) -> CaptionedFigure | None:
     Return None unless a failure rate or a checkpoint interval varies.
     """
     points = [point for series in list_failure_series(run.summary.trials) for point in _list_points(series)]
-    panels = [panel for panel in (_make_rate_panel(points), _make_interval_panel(points)) if panel.curves]
+    all_panels = [_make_rate_panel(points), *(_make_interval_panel(points, unit) for unit in INTERVAL_LABELS)]
+    panels = [panel for panel in all_panels if panel.curves]
     if not panels:
         return None
     names = list(dict.fromkeys(_curve_name(curve, panel) for panel in panels for curve in panel.curves))
@@ -80,28 +100,34 @@ def draw_goodput(run: AnalysedRun) -> CaptionedFigure | None:
         _format_axes(axes, panel)
     axes_of_panels[0].set_ylabel("goodput")
     axes_of_panels[0].set_ylim(bottom=0, top=1.02)
-    has_intervals = any(panel.read_x is _read_interval for panel in panels)
-    caption = f"{CAPTION} {INTERVAL_CAPTION}" if has_intervals else CAPTION
+    caption = f"{_figure_caption(panels)} {_describe_failure_counts(points)}"
+    if free_recovery := describe_free_recovery(run.summary.engine):
+        caption += f" {capitalise_first_letter(free_recovery)}."
     return CaptionedFigure("goodput", title, caption, _figure_data(points), figure)
 
 
+def _figure_caption(panels: Sequence[GoodputPanel]) -> str:
+    units = {panel.interval_unit for panel in panels} - {None}
+    return " ".join([CAPTION, *([INTERVAL_CAPTION] if units else []), *([SECONDS_CAPTION] if "s" in units else [])])
+
+
 def _list_points(series: FailureSeries) -> list[GoodputPoint]:
-    shares: dict[tuple[float, int | None], list[float]] = {}
+    measured: dict[tuple[float, CheckpointInterval | None], list[tuple[float, int]]] = {}
     for trial in series.trials:
-        place = (trial.failure_interval_s or 0.0, trial.checkpoint_interval_steps)
-        shares.setdefault(place, []).append(trial.goodput.share or 0.0)
-    return [GoodputPoint(series, *place, tuple(found)) for place, found in shares.items()]
+        place = (trial.failure_interval_s or 0.0, declared_interval(trial))
+        measured.setdefault(place, []).append((trial.goodput.share or 0.0, len(trial.node_losses)))
+    return [GoodputPoint(series, *place, *map(tuple, zip(*found, strict=True))) for place, found in measured.items()]
 
 
 def _make_rate_panel(points: Sequence[GoodputPoint]) -> GoodputPanel:
-    curves = _list_curves(points, lambda point: (point.series.key, point.interval_steps), _read_mtbf)
+    curves = _list_curves(points, lambda point: (point.series.key, point.interval), _read_mtbf)
     return GoodputPanel(curves, _read_mtbf, "mean time between failures, virtual s", _draw_closed_form_over_rates)
 
 
-def _make_interval_panel(points: Sequence[GoodputPoint]) -> GoodputPanel:
-    with_checkpoints = [point for point in points if point.interval_steps]
+def _make_interval_panel(points: Sequence[GoodputPoint], unit: IntervalUnit) -> GoodputPanel:
+    with_checkpoints = [point for point in points if point.interval and point.interval.unit == unit]
     curves = _list_curves(with_checkpoints, lambda point: (point.series.key, point.mtbf_s), _read_interval)
-    return GoodputPanel(curves, _read_interval, "checkpoint interval, steps", _draw_closed_form_over_intervals)
+    return GoodputPanel(curves, _read_interval, INTERVAL_LABELS[unit], _draw_closed_form_over_intervals, unit)
 
 
 def _read_mtbf(point: GoodputPoint) -> float:
@@ -109,7 +135,7 @@ def _read_mtbf(point: GoodputPoint) -> float:
 
 
 def _read_interval(point: GoodputPoint) -> float:
-    return float(point.interval_steps or 0)
+    return point.interval.size if point.interval else 0.0
 
 
 def _list_curves(
@@ -130,8 +156,8 @@ def _curve_name(curve: Curve, panel: GoodputPanel) -> str:
     has_several = sum(other.key == series.key for other in others) > 1
     fixed = (
         f"a failure every {format_number(curve[0].mtbf_s)} s"
-        if panel.read_x is _read_interval
-        else f"a checkpoint every {curve[0].interval_steps} steps"
+        if panel.interval_unit
+        else f"a checkpoint every {curve[0].interval}"
     )
     details = [series.strategy * has_strategies, format_worker_count(series.workers) * has_sizes, fixed * has_several]
     text = ", ".join(filter(None, details))
@@ -148,23 +174,34 @@ def _draw_curve(axes: Axes, panel: GoodputPanel, curve: Curve, colour: str, mark
         axes.plot([place] * len(point.shares), point.shares, "o", color=colour, markersize=3, alpha=0.6)
 
 
+def _expected_goodput(point: GoodputPoint, mtbf_s: Floats) -> Floats | None:
+    """Return the goodput by the closed form, with the checkpoint interval of a point."""
+    interval = point.interval
+    if interval is None:
+        return point.series.expected_goodput(mtbf_s, None)
+    return point.series.expected_goodput(mtbf_s, interval.size, interval.unit)
+
+
 def _draw_closed_form_over_rates(axes: Axes, curve: Curve, grid: Floats, colour: str) -> None:
-    expected = curve[0].series.expected_goodput(grid, curve[0].interval_steps)
+    expected = _expected_goodput(curve[0], grid)
     if expected is not None:
         axes.plot(grid, expected, "--", color=colour)
 
 
 def _draw_closed_form_over_intervals(axes: Axes, curve: Curve, grid: Floats, colour: str) -> None:
     """Draw the closed form, and the intervals of Young and Daly as vertical lines."""
-    series, mtbf_s = curve[0].series, np.array(curve[0].mtbf_s)
-    expected, costs = series.expected_goodput(mtbf_s, grid), series.costs
-    if expected is None or costs is None or series.policy != RESTORE:
+    series, mtbf_s, interval = curve[0].series, np.array(curve[0].mtbf_s), curve[0].interval
+    if interval is None or series.policy != RESTORE:
+        return
+    expected, costs = series.expected_goodput(mtbf_s, grid, interval.unit), series.costs
+    if expected is None or costs is None:
         return
     axes.plot(grid, expected, "--", color=colour)
     for interval_s, line_style in ((young_interval_s, ":"), (daly_interval_s, "-.")):
-        steps = float(interval_s(costs.checkpoint_s, mtbf_s)) / costs.step_s
-        if steps > 0:
-            axes.axvline(steps, color=colour, linestyle=line_style, linewidth=1.2)
+        unit_s = float(interval_seconds(1.0, interval.unit, costs.step_s))
+        best_interval = float(interval_s(costs.checkpoint_s, mtbf_s)) / unit_s
+        if best_interval > 0:
+            axes.axvline(best_interval, color=colour, linestyle=line_style, linewidth=1.2)
 
 
 def _format_axes(axes: Axes, panel: GoodputPanel) -> None:
@@ -178,7 +215,7 @@ def _format_axes(axes: Axes, panel: GoodputPanel) -> None:
 
 def _figure_title(panel: GoodputPanel) -> str:
     """Return a title on the goodput at the highest failure rate that all curves share, or on the best intervals."""
-    if panel.read_x is _read_interval:
+    if panel.interval_unit:
         return "; ".join(_describe_best_interval(curve, panel) for curve in panel.curves[:MAX_DESCRIBED])
     shared = set.intersection(*({point.mtbf_s for point in curve} for curve in panel.curves))
     if not shared:
@@ -194,19 +231,58 @@ def _figure_title(panel: GoodputPanel) -> str:
 def _describe_best_interval(curve: Curve, panel: GoodputPanel) -> str:
     best = max(curve, key=lambda point: point.mean)
     name, share = _curve_name(curve, panel), format_quantity(best.mean, "%")
-    return f"mean goodput of {name} is highest ({share}) with a checkpoint every {best.interval_steps} steps"
+    return f"mean goodput of {name} is highest ({share}) with a checkpoint every {best.interval}"
+
+
+def _describe_failure_counts(points: Sequence[GoodputPoint]) -> str:
+    """Return a sentence on the number of failures that took place in each group of trials, or on their range."""
+    if len(points) > MAX_COUNTED:
+        counts = [sum(point.failure_counts) for point in points]
+        return (
+            f"Failures that took place: {min(counts)} to {max(counts)} in each group of trials (column group_failures)."
+        )
+    texts = [f"{_name_point(point, points)}: {sum(point.failure_counts)}" for point in points]
+    return f"Failures that took place, over all repeats: {'; '.join(texts)}."
+
+
+def _name_point(point: GoodputPoint, points: Sequence[GoodputPoint]) -> str:
+    """Return the policy and failure rate of a point, with what else distinguishes it from the other points."""
+    has_strategies = len({other.series.strategy for other in points}) > 1
+    has_sizes = len({other.series.workers for other in points}) > 1
+    has_intervals = len({other.interval for other in points if other.series.key == point.series.key}) > 1
+    details = [
+        f"one every {format_number(point.mtbf_s)} s declared",
+        point.series.strategy * has_strategies,
+        format_worker_count(point.series.workers) * has_sizes,
+        f"a checkpoint every {point.interval}" * has_intervals,
+    ]
+    return f"{point.series.policy} ({', '.join(filter(None, details))})"
 
 
 def _figure_data(points: Sequence[GoodputPoint]) -> pd.DataFrame:
-    rows = [(*_describe_point(point), share, _expected_share(point)) for point in points for share in point.shares]
-    columns = ["strategy", "policy", "workers", "failure_interval_s", "checkpoint_interval_steps"]
-    return pd.DataFrame(rows, columns=[*columns, "goodput", "expected_goodput"])
+    rows = [
+        (*_describe_point(point), share, _expected_share(point), failures, sum(point.failure_counts))
+        for point in points
+        for share, failures in zip(point.shares, point.failure_counts, strict=True)
+    ]
+    columns = [
+        "strategy",
+        "policy",
+        "workers",
+        "failure_interval_s",
+        "checkpoint_interval_steps",
+        "checkpoint_interval_s",
+    ]
+    return pd.DataFrame(rows, columns=[*columns, "goodput", "expected_goodput", "failures", "group_failures"])
 
 
-def _describe_point(point: GoodputPoint) -> tuple[str, str, int, float, int | None]:
-    return *point.series.key, point.mtbf_s, point.interval_steps
+def _describe_point(point: GoodputPoint) -> tuple[str, str, int, float, float | None, float | None]:
+    sizes = [
+        point.interval.size if point.interval and point.interval.unit == unit else None for unit in INTERVAL_LABELS
+    ]
+    return *point.series.key, point.mtbf_s, sizes[0], sizes[1]
 
 
 def _expected_share(point: GoodputPoint) -> float | None:
-    expected = point.series.expected_goodput(np.array(point.mtbf_s), point.interval_steps)
+    expected = _expected_goodput(point, np.array(point.mtbf_s))
     return None if expected is None else float(expected)

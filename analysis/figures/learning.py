@@ -3,7 +3,7 @@
 The x axes are time, samples, steps and bytes sent.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,22 @@ def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
         + ("Dashed horizontal line: the target. " if target else "")
         + _describe_line_styles(run)
         + "Bytes: message contents that all nodes sent up to the evaluation."
+        + _describe_uncounted_bytes(trials)
     )
     return CaptionedFigure("learning", title, caption, curves, figure)
+
+
+def _describe_uncounted_bytes(trials: Sequence[tuple[TrialLogTables, TrialResult]]) -> str:
+    """Return caption text on the trials in which a node logged no total of its bytes; empty if there are none."""
+    has_shard_owners = [bool(trial.plan.shard_owners) for trial, result in trials if result.uncounted_bytes_of]
+    texts = []
+    if False in has_shard_owners:
+        texts.append(" Where a process was killed before it logged its total, only the bytes of finished steps count.")
+    if True in has_shard_owners:
+        texts.append(
+            " Trials with servers in which a process was killed have no curve over bytes: its total is unknown."
+        )
+    return "".join(texts)
 
 
 def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategies: Collection[str]) -> dict[str, str]:
@@ -146,19 +160,29 @@ def _learning_curve_of_trial(trial: TrialLogTables, trial_result: TrialResult) -
     """Return the evaluations of a trial, with the steps done and bytes sent before each evaluation."""
     step_ends_s = _step_completion_times_s(trial)
     order = np.argsort(step_ends_s, kind="stable")
-    worker_bytes = np.concatenate([[0.0], np.cumsum(trial.steps["bytes_sent"].to_numpy(dtype=float)[order])])
-    # Servers log no bytes per step; their bytes are assumed to grow in proportion to those of the workers.
-    sent_share = worker_bytes / worker_bytes[-1] if worker_bytes[-1] else worker_bytes
+    step_bytes = np.concatenate([[0.0], np.cumsum(trial.steps["bytes_sent"].to_numpy(dtype=float)[order])])
     steps_done = np.searchsorted(step_ends_s[order], trial.evals["time_s"].to_numpy(dtype=float) + 1e-9, side="right")
     steps = trial.evals["samples"].astype(float) * trial_result.steps / max(trial_result.samples, 1)
     return trial.evals[["time_s", "samples", "metric", "value"]].assign(
         steps=steps,
-        bytes=sent_share[steps_done] * sum(trial_result.bytes_sent.values()),
+        bytes=_scale_to_all_bytes(step_bytes, trial, trial_result)[steps_done],
         trial=trial_result.id,
         strategy=trial_result.strategy,
         condition=trial_result.condition,
         workers=trial_result.workers,
     )
+
+
+def _scale_to_all_bytes(cumulative_step_bytes: Floats, trial: TrialLogTables, trial_result: TrialResult) -> Floats:
+    """Return the bytes that all nodes have sent after each step, from those that workers have sent in steps.
+
+    Servers log no bytes per step; their bytes are assumed to grow in proportion to those of the workers. If the total
+    of a node is not known, the bytes in finished steps are returned, or NaN if servers or shard owners sent others.
+    """
+    if trial_result.uncounted_bytes_of:
+        return cumulative_step_bytes * (np.nan if trial.plan.shard_owners else 1.0)
+    in_steps = cumulative_step_bytes[-1]
+    return cumulative_step_bytes * (sum(trial_result.bytes_sent.values()) / in_steps if in_steps else 1.0)
 
 
 def _step_completion_times_s(trial: TrialLogTables) -> Floats:
@@ -171,7 +195,7 @@ def _step_completion_times_s(trial: TrialLogTables) -> Floats:
     for phase in training_phases(trial):
         if phase.sync_or_async == "synchronous":
             rows = phase.steps.index
-            ends_s.loc[rows] = ends_s.loc[rows].groupby(phase.steps["step"]).transform("min")
+            ends_s.loc[rows] = ends_s.loc[rows].groupby([phase.steps["step"], phase.steps["attempt"]]).transform("min")
     return np.asarray(ends_s, dtype=float)
 
 
@@ -186,8 +210,9 @@ def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTar
     on_target = metric_curves[[target is not None and target.is_reached_by(value) for value in metric_curves["value"]]]
     first_on_target = on_target.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
     costs = first_on_target[["bytes", "samples"]].mean()
+    is_known = bool(costs["bytes"].notna().all())
     costs = costs[costs["bytes"] > 0]
-    if len(costs) > 1:
+    if len(costs) > 1 and is_known:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
         second = _describe_strategies_missing_target(missing) if missing else _samples_to_target_text(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"

@@ -19,6 +19,7 @@ from analysis.results.trial_result import TrialResult
 PANEL_HEIGHT_IN = 1.75
 MAX_PANELS = 6
 EVENT_COLOUR, EVENT_ALPHA = "#e3a04f", 0.25
+MAX_LABELLED_EVENTS = 6  # of a panel; labels of more events would cover each other
 MIN_SMOOTHED_STEPS = 200  # trials with fewer steps are drawn without a running median
 WINDOWS_PER_TRIAL = 100  # steps of a trial / steps in one window of the running median
 
@@ -28,7 +29,7 @@ class TrialStepTimeline:
     """Step times of one trial, and the events that took place during the trial."""
 
     result: TrialResult
-    steps: pd.DataFrame  # step, start_s, end_s, step_s: medians over the workers
+    steps: pd.DataFrame  # step, attempt, start_s, end_s, step_s: medians over the workers, by start
 
     @property
     def display_name(self) -> str:
@@ -56,15 +57,21 @@ class TrialStepTimeline:
     def event_step_slowdown(self) -> float:
         """Median time of the steps during events, divided by the median time of all other steps.
 
-        The ratio is NaN if there are no steps of one kind.
+        The ratio is NaN if there are no steps of one kind. Events that change no times are left out.
         """
-        spans_s = [span_s for event in self.result.events if (span_s := self.find_event_begin_and_end_s(event))]
+        step_s, is_during_event = self.steps["step_s"], self.is_during_event
+        return float(step_s[is_during_event].median() / step_s[~is_during_event].median())
+
+    @property
+    def is_during_event(self) -> "pd.Series[bool]":
+        """Whether each step overlaps with an event that can change times."""
+        events = [event for event in self.result.events if event.changes_times]
+        spans_s = [span_s for event in events if (span_s := self.find_event_begin_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
         for begin_s, end_s in spans_s:
             is_during_event |= (starts_s < end_s) & (ends_s > begin_s)
-        step_s = self.steps["step_s"]
-        return float(step_s[is_during_event].median() / step_s[~is_during_event].median())
+        return is_during_event
 
 
 def draw_step_times_with_events(run: AnalysedRun) -> CaptionedFigure | None:
@@ -83,8 +90,9 @@ def draw_step_times_with_events(run: AnalysedRun) -> CaptionedFigure | None:
     style.start_axes_at_zero(panels, x=True, y=True)
     panels[-1].set_xlabel("virtual seconds since training began")
     caption = (
-        "Median step over the workers, in the first repeat; where there are many steps, their running median. Shaded: "
-        "from the time when an event was applied until it was undone, or else to the end."
+        "Median step over the workers, in the first repeat; where there are many steps, their running median. A step "
+        "that training repeats is drawn for each attempt. Shaded: from the time when an event was applied until it was "
+        "undone, or else to the end."
     )
     return CaptionedFigure("timeline", title, caption, _figure_data(trials), figure)
 
@@ -107,9 +115,12 @@ def _find_trials_with_events(run: AnalysedRun) -> list[TrialStepTimeline]:
 
 
 def _median_step_times_over_workers(step_table: pd.DataFrame) -> pd.DataFrame:
-    """Return the begin, end and duration of every training step, each as the median over the workers."""
-    by_step = step_table.assign(end_s=step_table["start_s"] + step_table["step_s"]).groupby("step")
-    return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
+    """Return the begin, end and duration of every training step, each as the median over the workers.
+
+    A step that training repeats after a failure has a row for each attempt. Rows are in the order of their begin.
+    """
+    by_step = step_table.assign(end_s=step_table["start_s"] + step_table["step_s"]).groupby(["step", "attempt"])
+    return by_step[["start_s", "end_s", "step_s"]].median().reset_index().sort_values("start_s", ignore_index=True)
 
 
 def _figure_title(trials: Sequence[TrialStepTimeline]) -> str:
@@ -119,7 +130,7 @@ def _figure_title(trials: Sequence[TrialStepTimeline]) -> str:
     """
     affected = [trial for trial in trials if isfinite(trial.event_step_slowdown)]
     if not affected:
-        return "No step took place during an event"
+        return _title_without_slowdown(trials)
     most = max(affected, key=lambda trial: trial.event_step_slowdown)
     least = min(affected, key=lambda trial: trial.event_step_slowdown)
     ratio = format_number(most.event_step_slowdown)
@@ -129,26 +140,48 @@ def _figure_title(trials: Sequence[TrialStepTimeline]) -> str:
     return f"{finding}, a step of {least.display_name} {format_number(least.event_step_slowdown)} times"
 
 
+def _title_without_slowdown(trials: Sequence[TrialStepTimeline]) -> str:
+    """Return a title for trials that have no step during an event, or no step outside events."""
+    if all(trial.is_during_event.all() for trial in trials):
+        return "An event lasts during all steps"
+    if any(trial.is_during_event.any() for trial in trials):
+        return "No trial has both steps during events and steps outside events"
+    if not any(event.changes_times for trial in trials for event in trial.result.events):
+        return "The events change no times of steps"
+    return "No step took place during an event"
+
+
 def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimeline, colour: str) -> None:
     steps, count = trial_step_times.steps, len(trial_step_times.steps)
     window = max(1, count // WINDOWS_PER_TRIAL) if count >= MIN_SMOOTHED_STEPS else 1
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
     axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
-    for event in trial_step_times.result.events:
-        if span_s := trial_step_times.find_event_begin_and_end_s(event):
-            _shade_planned_event(axes, event, span_s)
+    events = [
+        (event, span_s)
+        for event in trial_step_times.result.events
+        if (span_s := trial_step_times.find_event_begin_and_end_s(event))
+    ]
+    for _, span_s in events:
+        axes.axvspan(*span_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
+    if len(events) <= MAX_LABELLED_EVENTS:
+        for event, (begin_s, _) in events:
+            _label_events(axes, _event_label(event), begin_s)
+    else:
+        kinds = dict.fromkeys(event.kind for event, _ in events)
+        _label_events(axes, f"{len(events)} events: {', '.join(kinds)}", min(span_s[0] for _, span_s in events))
     axes.set_title(trial_step_times.display_name)
     axes.set_ylabel("ms per step")
 
 
-def _shade_planned_event(axes: Axes, event_times: PlannedVsActualTimes, start_and_end_s: tuple[float, float]) -> None:
-    axes.axvspan(*start_and_end_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
+def _event_label(event_times: PlannedVsActualTimes) -> str:
     nodes = event_times.nodes[0] if len(event_times.nodes) == 1 else f"{len(event_times.nodes)} nodes"
-    place = (start_and_end_s[0], 1.0)
-    label = f"{event_times.kind} {nodes}"
+    return f"{event_times.kind} {nodes}"
+
+
+def _label_events(axes: Axes, label: str, begin_s: float) -> None:
     axes.annotate(
-        label, place, (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top", fontsize=7.5,
-        color=style.FOREGROUND, annotation_clip=True,
+        label, (begin_s, 1.0), (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top",
+        fontsize=7.5, color=style.FOREGROUND, annotation_clip=True,
     )  # fmt: skip
 
 

@@ -19,13 +19,25 @@ from services.strategies.cost_model.exchange_schedule import ExchangeSchedule
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
-    """Return the payload bytes that each node sent.
+    """Return the payload bytes that each node sent, summed over all processes of the node.
 
-    This is the node's logged total or, if no total is logged, the sum over its steps.
+    Of a process, this is its logged total or, if it logged none, the sum over its finished steps. The latter is less
+    than the process sent: see `nodes_with_uncounted_bytes`.
     """
-    by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
-    by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
-    return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
+    counts: dict[str, int] = {}
+    for process in trial.process_bytes:
+        if process.at_least is not None:
+            counts[process.node] = counts.get(process.node, 0) + process.at_least
+    return counts
+
+
+def nodes_with_uncounted_bytes(trial: TrialLogTables) -> list[str]:
+    """Return the nodes that sent more bytes than were counted, or may have done so.
+
+    One of their processes logged no total, for example because it was killed. Not counted are the bytes of the step
+    that was broken off, of a shard owner's replies, of exchanges before evaluations, and of a strategy switch.
+    """
+    return list(dict.fromkeys(process.node for process in trial.process_bytes if process.total is None))
 
 
 def sent_and_expected_bytes(trial: TrialLogTables) -> tuple[dict[str, int], dict[str, int]]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from analysis.metrics.worker_seconds import (
     MembershipChange,
     TimeUse,
+    group_changes_by_recovery,
     list_membership_changes,
     measure_worker_seconds,
 )
+from analysis.reading.fatal_losses import FatalLoss, list_fatal_losses
 from analysis.reading.logs.membership import NodeLoss
 from analysis.reading.run_table import TrialLogTables
 
@@ -48,15 +50,16 @@ class NodeLossResult:
     """Loss of a node, and what followed. The names of the fields are keys in summary.json."""
 
     node: str
-    time_s: float  # since the start of training, when the coordinator considered the node lost
+    time_s: float  # since the start of training, when the coordinator considered the node lost, or the node was ended
     reason: str
-    detection_s: float  # since the last heartbeat of the node
-    epoch: int | None  # membership epoch that followed; None: training did not go on
+    detection_s: float | None  # since the last heartbeat of the node; None: the loss ended the trial at once
+    epoch: int | None  # membership epoch in which training went on; None: training did not go on
     workers: int | None  # of this epoch
     first_step: int | None  # from which training went on
-    recovery_s: float | None  # from the loss until the last worker continued
+    recovery_s: float | None  # from the detection until the last worker continued
     lost_s: float | None  # seconds in lost steps, detection and recovery, mean over all workers; None: see `lost_with`
     lost_with: str = ""  # node lost before the same membership epoch, whose `lost_s` contains that of this node
+    member_again_s: float | None = None  # since the start of training, when the node had returned; None: it did not
 
 
 UNKNOWN_GOODPUT = Goodput(None, reason=NO_STEPS)
@@ -98,33 +101,67 @@ def _find_reason_for_unknown_goodput(trial: TrialLogTables) -> str:
 
 
 def list_node_losses(trial: TrialLogTables) -> list[NodeLossResult]:
-    """Return the losses of nodes of a trial in the order of time, with the seconds that each of them cost."""
+    """Return the losses of nodes of a trial in the order of time, with the seconds that each of them cost.
+
+    Losses that ended the trial at once come from the engine's record of applied events; the coordinator logs the
+    others.
+    """
+    fatal = [_describe_fatal_loss(loss) for loss in list_fatal_losses(trial)]
+    return sorted([*_list_logged_losses(trial), *fatal], key=lambda loss: loss.time_s)
+
+
+def _describe_fatal_loss(loss: FatalLoss) -> NodeLossResult:
+    return NodeLossResult(
+        node=loss.node,
+        time_s=loss.time_s,
+        reason=loss.cause,
+        detection_s=None,
+        epoch=None,
+        workers=None,
+        first_step=None,
+        recovery_s=None,
+        lost_s=None,
+    )
+
+
+def _list_logged_losses(trial: TrialLogTables) -> list[NodeLossResult]:
+    """Return the losses that the coordinator logged, in the order of time."""
     if not trial.membership.losses:
         return []
     changes = list_membership_changes(trial.membership)
+    is_synchronous = trial.plan.sync_or_async == "synchronous"
+    groups = group_changes_by_recovery(changes, is_synchronous=is_synchronous)
     seconds = {} if _find_reason_for_unknown_goodput(trial) else measure_worker_seconds(trial, trial.seconds or 0.0)
     lost_s = {
         change.epoch.number: sum(seconds.get((use, change.epoch.number), 0.0) for use in LOSS_USES) / trial.plan.workers
         for change in changes
         if seconds
     }
-    return [_describe_loss(loss, changes, lost_s) for loss in trial.membership.losses]
+    return [_describe_loss(loss, groups, lost_s, is_synchronous=is_synchronous) for loss in trial.membership.losses]
 
 
 def _describe_loss(
-    loss: NodeLoss, changes: list[MembershipChange], lost_s_by_epoch: dict[int, float]
+    loss: NodeLoss,
+    change_groups: list[tuple[MembershipChange, ...]],
+    lost_s_by_epoch: dict[int, float],
+    *,
+    is_synchronous: bool,
 ) -> NodeLossResult:
-    change = next((each for each in changes if loss in each.losses), None)
-    before = (loss.node, loss.time_s, loss.reason, loss.silent_s)
-    if change is None:
+    changes = next((group for group in change_groups if any(loss in change.losses for change in group)), None)
+    before = (loss.node, loss.time_s, loss.reason, loss.detection_s)
+    if changes is None:
         return NodeLossResult(*before, epoch=None, workers=None, first_step=None, recovery_s=None, lost_s=None)
-    number, first_loss = change.epoch.number, change.losses[0]
+    last, first_loss = changes[-1], next(loss for change in changes for loss in change.losses)
+    lost_s = sum(lost_s_by_epoch.get(change.epoch.number, 0.0) for change in changes) if lost_s_by_epoch else None
+    later_epochs = (change.epoch for group in change_groups for change in group if change.epoch.time_s >= loss.time_s)
+    has_continued = bool(last.recoveries) or not is_synchronous  # asynchronous workers log no recovery
     return NodeLossResult(
         *before,
-        epoch=number,
-        workers=len(change.epoch.workers),
-        first_step=change.first_step,
-        recovery_s=change.recovery_s(),
-        lost_s=lost_s_by_epoch.get(number) if loss == first_loss else None,
+        epoch=last.epoch.number,
+        workers=len(last.epoch.workers),
+        first_step=last.first_step,
+        recovery_s=last.last_recovery_end_s - loss.recovery_start_s if has_continued else None,
+        lost_s=lost_s if loss == first_loss else None,
         lost_with="" if loss == first_loss else first_loss.node,
+        member_again_s=next((epoch.time_s for epoch in later_epochs if epoch.has_returned(loss.node)), None),
     )

@@ -48,16 +48,21 @@ class MembershipChange:
     @property
     def recovery_start_s(self) -> float:
         """Time at which the coordinator knew of the first loss, or began to change the membership."""
-        return min((loss.time_s for loss in self.losses), default=self.epoch.time_s - self.epoch.seconds)
+        return min((loss.recovery_start_s for loss in self.losses), default=self.epoch.time_s - self.epoch.seconds)
 
     def recovery_end_s(self, worker: str) -> float:
         """Return the time at which a worker continued."""
         return self.recoveries[worker].time_s if worker in self.recoveries else self.epoch.time_s
 
-    def recovery_s(self) -> float:
-        """Return the seconds from the first loss until the last worker continued."""
-        ends_s = [self.epoch.time_s, *(recovery.time_s for recovery in self.recoveries.values())]
-        return max(ends_s) - self.recovery_start_s
+    @property
+    def last_recovery_end_s(self) -> float:
+        """Time at which the last worker continued."""
+        return max([self.epoch.time_s, *(recovery.time_s for recovery in self.recoveries.values())])
+
+    @property
+    def have_all_continued(self) -> bool:
+        """Whether all workers of the epoch logged that they continued in it; asynchronous workers log nothing."""
+        return set(self.epoch.workers) <= set(self.recoveries)
 
 
 def list_membership_changes(membership: MembershipLog) -> list[MembershipChange]:
@@ -69,6 +74,24 @@ def list_membership_changes(membership: MembershipLog) -> list[MembershipChange]
         changes.append(MembershipChange(epoch, losses, recoveries))
         begin_s = epoch.time_s
     return changes
+
+
+def group_changes_by_recovery(
+    changes: Sequence[MembershipChange], *, is_synchronous: bool
+) -> list[tuple[MembershipChange, ...]]:
+    """Group the changes of the membership, so that training goes on after the last change of each group.
+
+    If a node is lost or returns during a recovery, the next epoch replaces the one in which workers have not yet
+    continued. Asynchronous workers go on through each change.
+    """
+    groups: list[tuple[MembershipChange, ...]] = []
+    replaced: tuple[MembershipChange, ...] = ()
+    for change in changes:
+        replaced = (*replaced, change)
+        if change.have_all_continued or not is_synchronous:
+            groups.append(replaced)
+            replaced = ()
+    return [*groups, replaced] if replaced else groups
 
 
 def measure_worker_seconds(trial: TrialLogTables, end_s: float) -> dict[tuple[TimeUse, int], float]:
@@ -111,7 +134,7 @@ def _list_uses(
     trial: TrialLogTables, worker: str, rows: pd.DataFrame, changes: Sequence[MembershipChange], end_s: float
 ) -> Iterator[UsedIntervals]:
     """Yield the uses of one worker's time; those that come first take precedence."""
-    writes = [write for write in trial.membership.checkpoints if write.node == worker]
+    writes = [write for write in trial.membership.checkpoint_attempts if write.node == worker]
     yield _intervals("checkpoints", [(write.time_s - write.seconds, write.time_s) for write in writes])
     starts_s = rows["start_s"].to_numpy(float)
     ends_s = starts_s + rows["step_s"].to_numpy(float)
@@ -174,7 +197,8 @@ def _list_uses_of_change(
         earlier_ends_s = ends_s[starts_s < failure_s]
         last_end_s = float(earlier_ends_s.max()) if len(earlier_ends_s) else failure_s
         yield _intervals("lost_steps", [(last_end_s, max(last_end_s, failure_s))], number)
-        yield _intervals("detection", [(loss.time_s - loss.silent_s, loss.time_s) for loss in change.losses], number)
+        detections = [(loss.recovery_start_s - loss.detection_s, loss.recovery_start_s) for loss in change.losses]
+        yield _intervals("detection", detections, number)
         yield _intervals("recovery", [(known_s, change.recovery_end_s(worker))], number)
 
 

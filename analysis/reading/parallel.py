@@ -3,6 +3,7 @@
 import atexit
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from importlib import import_module
@@ -45,6 +46,8 @@ class ProcessPool:
         helper_count = 0 if single_process else _usable_core_count() - 1
         self._helpers = None
         if helper_count:
+            # loky replaces a helper whose memory has grown, for example by large logs, and loses no task.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
             self._helpers = ProcessPoolExecutor(helper_count, initializer=_set_up_helper_exit, initargs=(os.getpid(),))
 
     def __enter__(self) -> Self:

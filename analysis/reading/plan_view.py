@@ -19,6 +19,7 @@ from services.plan.training.balance_plan import BalancePlan
 from services.scenario.payload import PlannedPayload
 from services.scenario.run_settings import FidelityLimits
 from services.scenario.target import QualityTarget
+from services.schema.units import Duration
 from services.strategies.cost_model import StepTimePrediction
 
 SweptValue: TypeAlias = str | int | float
@@ -132,6 +133,7 @@ class PlannedCheckpoints(PlanJsonSection):
     """How often the nodes of a trial write checkpoints."""
 
     steps: int | None = None  # from one checkpoint to the next
+    interval: Duration | None = None  # of training from one checkpoint to the next; excludes `steps`
 
 
 class PlannedRecovery(PlanJsonSection):
@@ -226,8 +228,10 @@ class TrialPlan(PlanJsonSection):
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events were drawn; None: no random events
+    failure_interval_s: float | None = None  # declared mean time between failures of all nodes; None: not declared
     recovery: PlannedRecovery = PlannedRecovery()
     continued: PlannedContinuation | None = None  # None: training began anew
+    data_protection: str = Field("", validation_alias=AliasPath("security", "data"))  # empty in old plans
     strict: bool = False
     fidelity: FidelityLimits = FidelityLimits()
 

@@ -27,7 +27,9 @@ from analysis.reading.logs.connections import ConnectionBreak, read_connection_b
 from analysis.reading.logs.consensus import read_consensus
 from analysis.reading.logs.continued_logs import find_continued_attempt, join_logs
 from analysis.reading.logs.membership import MembershipLog, read_membership
+from analysis.reading.logs.message_problems import MessageProblem, read_message_problems
 from analysis.reading.logs.mllog import NodeLog
+from analysis.reading.logs.process_bytes import ProcessBytes, read_process_bytes
 from analysis.reading.logs.switch_record import StrategySwitchRecord, read_strategy_switch
 from analysis.reading.plan_view import TrialPlan, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json
@@ -53,8 +55,10 @@ class TrialLogTables:
     - `collectives`: node and COLLECTIVE_COLUMNS; a row per node and collective of a user's command.
     - `consensus`: node, step and CONSENSUS_COLUMNS; a row per worker and evaluation of a gossip strategy.
     - `buckets`: node, BUCKET_COLUMNS and arrays; a row per worker and exchanged part of a gradient bucket.
-    - `membership`: lost nodes, membership epochs, recoveries and checkpoints.
+    - `membership`: lost nodes, membership epochs, recoveries, and checkpoints that were written or failed.
+    - `process_bytes`: payload bytes that each process of each node logged.
     - `connection_breaks`: connections that ended early, and when others replaced them.
+    - `message_problems`: refused connections and messages, and messages that an event corrupted.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
     - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `disturbed_attempts`: for each attempt that was repeated, how the host disturbed it.
@@ -80,7 +84,9 @@ class TrialLogTables:
     consensus: pd.DataFrame = field(default_factory=lambda: read_consensus({}))  # of a gossip strategy
     buckets: pd.DataFrame = field(default_factory=lambda: read_bucket_exchanges({}, 0.0, {})[0])
     membership: MembershipLog = field(default_factory=MembershipLog)
+    process_bytes: tuple[ProcessBytes, ...] = ()
     connection_breaks: tuple[ConnectionBreak, ...] = ()
+    message_problems: tuple[MessageProblem, ...] = ()
     damage: tuple[FileProblem, ...] = ()
     disturbed_attempts: tuple[str, ...] = ()
 
@@ -191,7 +197,9 @@ def read_trial_tables(
         consensus=read_consensus(log_by_node_name),
         buckets=buckets,
         membership=read_membership(log_by_node_name, zero_s),
+        process_bytes=read_process_bytes(log_by_node_name),
         connection_breaks=read_connection_breaks(log_by_node_name, zero_s),
+        message_problems=read_message_problems(log_by_node_name, zero_s),
         damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
         disturbed_attempts=tuple(_read_disturbances(trial_folder.earlier_attempts)),
     )

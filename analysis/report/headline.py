@@ -7,7 +7,7 @@ the winner.
 
 import math
 
-from analysis.checks.verdict import VerdictLevel
+from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.metrics.comparisons.quality_comparison import find_quality_gap
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.report.causes import describe_winner_causes
@@ -208,7 +208,8 @@ def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary
 def _partition_sentence(summary: RunSummary) -> str:
     """Return a sentence on the trials in which a partition separated nodes; empty if there are none.
 
-    Their times of exchange and wait contain the partition, so the links alone do not explain them.
+    It states for how long workers were blocked where that is measured. The times of exchange and wait of these trials
+    contain the partition, so the links alone do not explain them.
     """
     blocked_s = [
         (event.least_blocked_s, event.most_blocked_s)
@@ -216,13 +217,19 @@ def _partition_sentence(summary: RunSummary) -> str:
         for event in trial.events
         if event.kind == "partition" and event.least_blocked_s is not None and event.most_blocked_s is not None
     ]
+    is_partitioned = any(
+        event.kind == "partition" and event.applied_s is not None for trial in summary.trials for event in trial.events
+    )
     if not blocked_s:
-        return ""
+        unknown = (
+            "A partition of the network separated nodes during training; for how long workers were blocked is not "
+        )
+        return f"{unknown}measured, because a step was broken off or none can be compared." if is_partitioned else ""
     least, most = min(least_s for least_s, _ in blocked_s), max(most_s for _, most_s in blocked_s)
     return (
         "A partition of the network separated nodes during training: in the steps that overlap with it, workers were "
-        f"blocked on the network for {format_number(least)} to {format_number(most)} s in total; exchange and wait "
-        "include this time."
+        f"blocked on the network for {format_number(least)} to {format_number(most)} s more than in as many other "
+        "steps; exchange and wait include this time."
     )
 
 
@@ -231,16 +238,22 @@ def _run_reliability_sentence(summary: RunSummary) -> str:
 
     The sentence says whether trials have the fidelity verdict `degraded` or `invalid`, and whether each trial ran once.
     """
-    by_level = {
+    reliability = {
         VerdictLevel.VALID: "",
         VerdictLevel.DEGRADED: "Some trials are degraded; read their reasons below.",
         VerdictLevel.INVALID: "Some trials are invalid: this result is unproven until the reasons below are fixed.",
-    }
+    }[_worst_unexplained_level(summary)]
     repeats = max(len(group.trials) for group in summary.trial_groups)
     once = "Each trial ran once: the significance of differences is not measured, and no number has an interval."
-    return " ".join(
-        filter(None, [by_level[summary.verdict], once if repeats == 1 else _describe_few_repeats(summary, repeats)])
-    )
+    return " ".join(filter(None, [reliability, once if repeats == 1 else _describe_few_repeats(summary, repeats)]))
+
+
+def _worst_unexplained_level(summary: RunSummary) -> VerdictLevel:
+    """Return the verdict of the run without trials that a declared loss of a node ended: nothing is wrong with them."""
+    unexplained = [trial.verdict for trial in summary.trials if not trial.is_ended_as_declared]
+    has_other_problems = summary.damage or summary.not_run
+    has_declared_ends = len(unexplained) < len(summary.trials)
+    return worst_level(unexplained) if has_declared_ends and not has_other_problems else summary.verdict
 
 
 def _describe_few_repeats(summary: RunSummary, repeats: int) -> str:

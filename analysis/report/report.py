@@ -22,6 +22,7 @@ from analysis.report.evaluation_note import evaluation_note
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
 from analysis.report.tables.communication_table import make_communication_table
+from analysis.report.tables.event_table import make_event_table
 from analysis.report.tables.failure_table import make_failure_table
 from analysis.report.tables.reference_table import make_reference_table
 from analysis.report.tables.regression_table import make_regression_table
@@ -34,6 +35,7 @@ from analysis.results.excluded_trials import count_planned_trials
 from analysis.results.strategy_map import make_strategy_map
 from analysis.results.summary import RunSummary
 from services.cluster.undeclared_rates import describe_undeclared_rates
+from services.runtime.data_protection import describe_data_protection
 
 PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY: "var(--faint)"} | {
     tint: f"var(--t{tint[1:]})" for tint in DARK_PAGE_COLOURS
@@ -142,7 +144,10 @@ def render_report_page(
         ],
         failures=make_failure_table(run_summary.trials),
         connection_breaks=[(trial, each) for trial in run_summary.trials for each in trial.connection_breaks],
-        events=[(trial, event) for trial in run_summary.trials for event in trial.events],
+        message_problems=[(trial, each) for trial in run_summary.trials for each in trial.message_problems],
+        protections=list(dict.fromkeys(_protection_sentences(trial_plans))),
+        failed_checkpoints=[(trial, each) for trial in run_summary.trials for each in trial.failed_checkpoints],
+        events=make_event_table(run_summary.trials),
         manifest=flatten_manifest({key: value for key, value in run_folder.manifest.items() if key != "skipped"}),
         command=_reproduce_command(run_folder, run_summary),
     )
@@ -152,6 +157,13 @@ def _undeclared_rate_sentences(trial_plans: Sequence[TrialPlan]) -> Iterator[str
     """Yield sentences on nodes whose links are not limited, though those of other nodes are."""
     for plan in trial_plans:
         yield from describe_undeclared_rates(plan.nodes, plan.network)
+
+
+def _protection_sentences(trial_plans: Sequence[TrialPlan]) -> Iterator[str]:
+    """Yield sentences on the protection of messages; frameworks of commands send messages of their own."""
+    for plan in trial_plans:
+        if plan.data_protection and plan.workload_kind == "training":
+            yield f"{wording.capitalise_first_letter(describe_data_protection(plan.data_protection, plan.engine))}."
 
 
 def load_template(template_name: str) -> Template:

@@ -133,6 +133,21 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def format_failure_count(count: int) -> str:
+    """Return a number of failures in words: "no failure", "1 failure", "12 failures"."""
+    return format_count(count, "failure") if count else "no failure"
+
+
+def describe_free_recovery(engine: str) -> str:
+    """Return a sentence on parts of a recovery that take no virtual time on an engine; empty if they take time."""
+    if engine != "simulated":
+        return ""
+    return (
+        "on the engine simulated, starting a node again and reading or writing a checkpoint take no virtual time, so "
+        "the goodput does not include these costs"
+    )
+
+
 def join_names(names: Iterable[str]) -> str:
     """Return names as a list in a sentence: "a", "a and b", "a, b and c"."""
     *others, last = [*names] or [""]

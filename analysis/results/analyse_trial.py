@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from analysis.checks import fidelity
 from analysis.metrics.achieved_properties import DeclaredVsAchieved, list_achieved_properties
+from analysis.metrics.step_times.step_attempts import number_step_attempts
 from analysis.reading import trial_record as record
 from analysis.reading.damage import FileProblem, read_trial_or_damage
 from analysis.reading.logs.mllog import NodeLog
@@ -20,7 +21,7 @@ from analysis.reading.run_table import TrialLogTables, read_node_logs, read_tria
 from analysis.results.measure_trial import measure_trial
 from analysis.results.trial_result import TrialResult
 
-FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
+FIGURE_STEP_COLUMNS = ["step", "attempt", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def _measure_and_save_trial(
     if write:
         record.write_log_and_step_table(trial_folder, trial_tables, logs)
         fidelity.write_fidelity_json(trial_folder, trial_tables, verdicts, proofs)
-    steps, no_buckets = trial_tables.steps[FIGURE_STEP_COLUMNS], trial_tables.buckets[:0]
+    steps = trial_tables.steps.assign(attempt=number_step_attempts(trial_tables))[FIGURE_STEP_COLUMNS]
+    no_buckets = trial_tables.buckets[:0]
     table = replace(trial_tables, steps=steps, buckets=no_buckets)
     return AnalysedTrial(table, measure_trial(trial_tables, verdicts.values()), proofs)
 

@@ -1,11 +1,12 @@
 """Series of trials of one strategy and failure policy, with the costs of failures that the trials measured."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.laws.checkpoint_interval import FailureCosts
+from analysis.results.checkpoint_interval import IntervalUnit, interval_seconds
 from analysis.results.trial_result import TrialResult
 from analysis.statistics.centre import Floats
 
@@ -33,7 +34,7 @@ class FailureSeries:
         steps_s = [trial.typical_step_seconds for trial in self.trials if trial.typical_step_seconds]
         if not recovered or not steps_s:
             return None
-        detection_s = float(np.mean([loss.detection_s for loss in recovered]))
+        detection_s = float(np.mean([loss.detection_s or 0.0 for loss in recovered]))
         recovery_s = float(np.mean([loss.recovery_s for loss in recovered if loss.recovery_s is not None]))
         stopped_s = self._mean_s_per_loss("recovery", 1)
         costs = FailureCosts(self.workers, detection_s, recovery_s, float(np.mean(steps_s)), self._checkpoint_s())
@@ -60,19 +61,22 @@ class FailureSeries:
         mean_run_s = [np.mean(by_rate[mtbf_s]) for mtbf_s in mtbfs_s]
         return np.asarray(np.interp(np.log(system_mtbf_s), np.log(mtbfs_s), mean_run_s))
 
-    def expected_goodput(self, system_mtbf_s: Floats, interval_steps: float | Floats | None) -> Floats | None:
+    def expected_goodput(
+        self, system_mtbf_s: Floats, interval: float | Floats | None, unit: IntervalUnit = "steps"
+    ) -> Floats | None:
         """Return the goodput by the closed form of the policy; None if it has none, or if no failure was measured.
 
         Args:
             system_mtbf_s: mean time between failures of all workers together.
-            interval_steps: steps between two checkpoints.
+            interval: declared interval between two checkpoints; None without checkpoints.
+            unit: unit of the interval.
         """
         costs = self.costs
         if costs is None:
             return None
         worker_mtbf_s = self.workers * system_mtbf_s
-        if self.policy == RESTORE and interval_steps is not None:
-            return costs.restore_goodput(costs.step_s * interval_steps, worker_mtbf_s)
+        if self.policy == RESTORE and interval is not None:
+            return costs.restore_goodput(interval_seconds(interval, unit, costs.step_s), worker_mtbf_s)
         if self.policy == CONTINUE:
             return costs.continue_goodput(worker_mtbf_s, self._run_s(system_mtbf_s))
         return costs.rejoin_goodput(worker_mtbf_s) if self.policy == REJOIN else None
@@ -84,24 +88,8 @@ def list_failure_series(trials: Iterable[TrialResult]) -> list[FailureSeries]:
     The series are in the order of the trials.
     """
     members: dict[tuple[str, str, int], list[TrialResult]] = {}
-    for trial in _fill_failure_intervals([*trials]):
+    for trial in trials:
         is_measured = trial.is_finished and not trial.baseline and trial.goodput.share is not None
         if is_measured and trial.failure_interval_s and trial.failure_policy:
             members.setdefault((trial.strategy, trial.failure_policy, trial.workers), []).append(trial)
     return [FailureSeries(*key, tuple(found)) for key, found in members.items()]
-
-
-def _fill_failure_intervals(trials: Sequence[TrialResult]) -> list[TrialResult]:
-    """Return the trials with the failure interval of their repeats, if no failure was drawn for them.
-
-    Otherwise trials without failures would be missing, and the mean goodput would be too low.
-    """
-    known = {
-        (trial.strategy, trial.workers, trial.condition): trial.failure_interval_s
-        for trial in trials
-        if trial.failure_interval_s is not None
-    }
-    return [
-        replace(trial, failure_interval_s=known.get((trial.strategy, trial.workers, trial.condition)))
-        for trial in trials
-    ]

@@ -7,10 +7,9 @@ from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_le
 from analysis.convergence.compare import compare_trial_with_reference
 from analysis.convergence.reference_points import shipped_references
 from analysis.metrics.batch_shares import measure_batch_balance
-from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
+from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent, nodes_with_uncounted_bytes
 from analysis.metrics.checkpoints import mean_checkpoint_s, mean_checkpoint_s_per_step
 from analysis.metrics.collectives import count_extra_collectives, measure_collectives
-from analysis.metrics.declared_failures import declared_failure_interval_s
 from analysis.metrics.event_outcomes import find_event_times
 from analysis.metrics.goodput import list_node_losses, measure_goodput
 from analysis.metrics.learning.consensus import measure_consensus
@@ -38,6 +37,7 @@ from analysis.metrics.step_times.step_seconds import (
 )
 from analysis.metrics.strategy_changes.strategy_choice import describe_strategy_choice
 from analysis.metrics.strategy_changes.strategy_switch import measure_switch_times
+from analysis.reading.fatal_losses import is_explained_by_declared_loss
 from analysis.reading.run_table import TrialLogTables
 from analysis.results.trial_result import ContinuedTrainingResult, TrialResult, TrialStatus
 
@@ -70,6 +70,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         phase_seconds=step_phase_seconds(trial),
         bytes_sent=bytes_sent(trial),
         expected_bytes_sent=expected_bytes_sent(trial),
+        uncounted_bytes_of=nodes_with_uncounted_bytes(trial),
         staleness=staleness_statistics(trial),
         params_sha256=trial.params_sha256,
         baseline=plan.baseline,
@@ -106,12 +107,17 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         slowest_link_bps=plan.slowest_link_bps,
         goodput=measure_goodput(trial),
         failure_policy=plan.recovery.on_failure if plan.declares_failures else None,
-        failure_interval_s=declared_failure_interval_s(plan),
+        failure_interval_s=plan.failure_interval_s,
         checkpoint_interval_steps=plan.recovery.checkpoint.steps if plan.recovery.checkpoint else None,
+        checkpoint_interval_s=plan.recovery.checkpoint.interval if plan.recovery.checkpoint else None,
         node_losses=list_node_losses(trial),
+        ended_by_declared_loss=is_explained_by_declared_loss(trial),
         connection_breaks=list(trial.connection_breaks),
+        data_protection=plan.data_protection or None,
+        message_problems=list(trial.message_problems),
         mean_checkpoint_seconds=mean_checkpoint_s(trial),
         mean_checkpoint_seconds_per_step=mean_checkpoint_s_per_step(trial),
+        failed_checkpoints=list(trial.membership.failed_checkpoints),
         continued=ContinuedTrainingResult(**plan.continued.model_dump(mode="json")) if plan.continued else None,
         **asdict(measure_running_costs(trial)),
     )

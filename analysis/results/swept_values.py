@@ -13,6 +13,7 @@ from analysis.results.trial_group import TrialGroup
 from analysis.statistics.intervals import ratio_interval
 
 COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions
+MAX_LISTED_CONDITIONS = 3  # of more combinations beside the first, a sentence lists only the fastest and the slowest
 MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a sentence lists only two
 
 
@@ -105,9 +106,18 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
     The times are relative to the time for the first swept values.
     """
     first, *others = trial_groups
+    if len(others) > MAX_LISTED_CONDITIONS:
+        return _describe_extreme_swept_values(first, others)
     ratios = join_names(SweepSlowdown(first, group).ratio_text for group in others)
     conditions = join_names(omit_repeated_keys(group.condition for group in others))
     return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
+
+
+def _describe_extreme_swept_values(first: TrialGroup, others: Sequence[TrialGroup]) -> str:
+    """Return a part of a sentence on the times for the fastest and the slowest swept values, relative to the first."""
+    extremes = _find_fastest_and_slowest(others)
+    ratios = join_names(f"{SweepSlowdown(first, group).ratio_text} with {group.condition}" for group in extremes)
+    return f"relative to {first.condition}, the time for the same samples with {first.strategy} is between {ratios}"
 
 
 def omit_repeated_keys(swept_values: Iterable[str]) -> list[str]:

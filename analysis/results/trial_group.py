@@ -197,6 +197,11 @@ class TrialGroup:
         return self.trials[0].failure_policy is not None
 
     @property
+    def failure_count(self) -> int:
+        """Number of nodes that were lost in the repeated trials."""
+        return sum(len(trial.node_losses) for trial in self.trials)
+
+    @property
     def goodput(self) -> float | None:
         """Goodput, averaged over the repeated trials; None if it is not known for one of them."""
         shares = [trial.goodput.share for trial in self.trials]

@@ -17,6 +17,8 @@ from analysis.metrics.step_times.step_seconds import StepStatistic
 from analysis.metrics.strategy_changes.strategy_choice import StrategyChoiceResult
 from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult
 from analysis.reading.logs.connections import ConnectionBreak
+from analysis.reading.logs.membership import CheckpointFailure
+from analysis.reading.logs.message_problems import MessageProblem
 
 TrialStatus = Literal["success", "missed_target", "failed", "aborted"]
 SweepLabels = dict[str, str | int | float]  # swept key -> value
@@ -107,17 +109,28 @@ class TrialResult:
     goodput: Goodput = UNKNOWN_GOODPUT  # share of the time in steps that count
     failure_policy: str | None = None  # None: the scenario declares neither failures, nor a policy, nor checkpoints
     failure_interval_s: float | None = None  # declared mean time between failures of all nodes together
-    checkpoint_interval_steps: int | None = None  # None: no checkpoints
+    checkpoint_interval_steps: int | None = None  # None: no checkpoints, or their interval is a time
+    checkpoint_interval_s: float | None = None  # None: no checkpoints, or their interval is a number of steps
     node_losses: list[NodeLossResult] = field(default_factory=list)  # in the order of time
+    ended_by_declared_loss: bool = False  # whether a declared event that ended a node is why the trial failed
     connection_breaks: list[ConnectionBreak] = field(default_factory=list)  # in the order of time
+    data_protection: str | None = None  # of messages on the data network; None: of a plan of an older version
+    message_problems: list[MessageProblem] = field(default_factory=list)  # in the order of time
     mean_checkpoint_seconds: float | None = None  # of one checkpoint of a worker; None: no checkpoint was written
     mean_checkpoint_seconds_per_step: float | None = None  # of a worker; None: no checkpoint was written
+    failed_checkpoints: list[CheckpointFailure] = field(default_factory=list)  # in the order of time
+    uncounted_bytes_of: list[str] = field(default_factory=list)  # nodes that sent more than `bytes_sent`, or may have
     continued: ContinuedTrainingResult | None = None  # earlier training that the trial continues; None: it began anew
 
     @property
     def is_finished(self) -> bool:
         """Whether training ran to its end, even if it missed its target."""
         return self.status in ("success", "missed_target") and self.samples > 0
+
+    @property
+    def is_ended_as_declared(self) -> bool:
+        """Whether a declared loss of a node ended the trial, and nothing else is wrong with it."""
+        return self.ended_by_declared_loss and self.reasons == [self.status_reason]
 
     @property
     def evaluation_interval_s(self) -> float:

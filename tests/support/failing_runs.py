@@ -14,7 +14,7 @@ from analysis.reading.run_folder import RunFolder, TrialFolder
 from services.runtime.run_log import LOG_LINE_PREFIX, STEP_COLUMNS
 
 STEP_S, CHECKPOINT_S, DETECTION_S, RECOVERY_S, ABSENCE_S, JOIN_S = 0.5, 1.0, 1.0, 2.0, 8.0, 1.0
-FAILURE_KEY, POLICY_KEY, INTERVAL_KEY = "events.0.at.random", "recovery.on_failure", "recovery.checkpoint.steps"
+FAILURE_KEY, POLICY_KEY = "events.0.at.random", "recovery.on_failure"
 SCENARIO = "# How much of the time is useful when workers fail?\nname: failures\n"
 
 
@@ -115,8 +115,13 @@ def write_failing_run(
     repeats: int = 3,
     workers: int = 8,
     steps: int = 600,
+    *,
+    declares_seconds: bool = False,
 ) -> RunFolder:
-    """Write the folder of a run that sweeps policies, mean times between failures, and checkpoint intervals."""
+    """Write the folder of a run that sweeps policies, mean times between failures, and checkpoint intervals.
+
+    The scenario declares the intervals in steps, or in seconds if `declares_seconds` is set.
+    """
     folder = RunFolder(root / "failures" / "20260101T000000Z-abcd")
     (folder.path / "trials").mkdir(parents=True)
     for name in ("scenario.yaml", "resolved.yaml"):
@@ -126,14 +131,16 @@ def write_failing_run(
     swept = product(policies, mtbfs_s, checkpoint_steps, range(repeats))
     for index, (policy, mtbf_s, interval, repeat) in enumerate(swept):
         saves = policy == "restore"
-        labels = {POLICY_KEY: policy, FAILURE_KEY: f"{mtbf_s:g}s"} | ({INTERVAL_KEY: interval} if saves else {})
+        checkpoint = {"interval": f"{interval * STEP_S:g}s"} if declares_seconds else {"steps": interval}
+        interval_label = {f"recovery.checkpoint.{key}": value for key, value in checkpoint.items()}
+        labels = {POLICY_KEY: policy, FAILURE_KEY: f"{mtbf_s:g}s"} | (interval_label if saves else {})
         nodes = [{"name": "coordinator", "role": "coordinator", "rank": None}]
         nodes += [{"name": f"worker-{rank}", "role": "worker", "rank": rank} for rank in range(workers)]
         plan = {
             "trial": f"{index:03}-ring-w{workers}-r{repeat}", "label": "ring", "workers": workers, "repeat": repeat,
             "seed": 1 + repeat, "labels": labels, "nodes": nodes, "strategy": {"kind": "all_reduce"}, "batch": workers,
             "steps": steps, "train_samples": workers * steps, "epochs": 1, "engine": "simulated",
-            "recovery": {"on_failure": policy, "checkpoint": {"steps": interval} if saves else None},
+            "recovery": {"on_failure": policy, "checkpoint": checkpoint if saves else None},
         }  # fmt: skip
         trial = TrialFolder(folder.path / "trials" / str(plan["trial"]))
         (trial.path / "logs").mkdir(parents=True)

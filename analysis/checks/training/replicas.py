@@ -71,10 +71,11 @@ def _count_model_replicas(trial: TrialLogTables, finished_step: int) -> int:
     After a strategy switch that turned workers into servers, the number is smaller.
     """
     after, switch_record = trial.plan.second_phase, trial.switch_record
+    never_lost_count = trial.plan.workers - len(trial.membership.lost_node_names)
     if after is None or switch_record is None or not switch_record.committed:
         if finished_step > _find_last_first_step(trial):
             return len(_list_last_members(trial))
-        return trial.plan.workers - len(trial.membership.lost_node_names)
+        return never_lost_count
     if finished_step <= int(switch_record.committed["step"]):
-        return trial.plan.workers
-    return trial.plan.workers - len(after.new_server_names)
+        return never_lost_count
+    return never_lost_count - len(after.new_server_names)

@@ -71,11 +71,11 @@ def join_logs(
         attempt: the attempt, and the step of the checkpoint.
     """
     start = logs[COORDINATOR].last_event("run_start")
-    checkpoint_ms = _find_checkpoint_time_ms(earlier.get(COORDINATOR, NodeLog(())), attempt.step)
+    checkpoint_ms = _find_checkpoint_time_ms(earlier, attempt.step)
     if start is None or checkpoint_ms is None:
         return dict(logs)
     cut = LogCut(attempt, checkpoint_ms, start.time_ms - checkpoint_ms)
-    first_epoch = _find_last_epoch(earlier[COORDINATOR], checkpoint_ms)
+    first_epoch = _find_last_epoch(earlier.get(COORDINATOR, NodeLog(())), checkpoint_ms)
     joined = {}
     for name, log in logs.items():
         is_coordinator = name == COORDINATOR
@@ -87,14 +87,21 @@ def join_logs(
     return joined
 
 
-def _find_checkpoint_time_ms(coordinator_log: NodeLog, step: int) -> float | None:
-    """Return the time at which the checkpoint of a step was complete, or at which the attempt began with it."""
+def _find_checkpoint_time_ms(logs: Mapping[str, NodeLog], step: int) -> float | None:
+    """Return the time at which the checkpoint of a step was complete, or at which the attempt began with it.
+
+    If the attempt was interrupted after the manifest was written, and before the coordinator has logged this, it is the
+    time at which the last node had written its file.
+    """
+    coordinator_events = logs.get(COORDINATOR, NodeLog(())).events
     times = [
         event.time_ms
-        for event in coordinator_log.events
+        for event in coordinator_events
         if event.key in (CHECKPOINT_COMPLETE, CONTINUED) and event.metadata.get("step") == step
     ]
-    return times[-1] if times else None
+    written = (event for log in logs.values() for event in log.events_with_key("checkpoint"))
+    written_ms = (event.time_ms for event in written if event.metadata.get("step") == step)
+    return times[-1] if times else max(written_ms, default=None)
 
 
 def _find_last_epoch(coordinator_log: NodeLog, end_ms: float) -> int:

@@ -13,12 +13,23 @@ from analysis.reading.logs.mllog import MllogEvent, NodeLog
 
 @dataclass(frozen=True)
 class NodeLoss:
-    """Event `node_lost`: the coordinator considers a node lost."""
+    """Event `node_lost`: the coordinator considers a node lost, or it was started again before."""
 
     time_s: float
     node: str
     reason: str
     silent_s: float  # since the last heartbeat of the node
+    is_back: bool = False  # whether it was started again before its silence was noticed
+
+    @property
+    def detection_s(self) -> float:
+        """Seconds from the last heartbeat until the silence was noticed; 0 if the node was started again before."""
+        return 0.0 if self.is_back else self.silent_s
+
+    @property
+    def recovery_start_s(self) -> float:
+        """Time at which the detection ended, and the recovery began."""
+        return self.time_s - self.silent_s + self.detection_s
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,11 @@ class MembershipEpoch:
     cause: str
     first_step: int | None  # None: logged only by the workers
     seconds: float  # that the coordinator needed for the change before the event; 0 if it logged none
+    joined: tuple[str, ...] | None = None  # nodes that were lost before, and returned; None: not logged
+
+    def has_returned(self, node_name: str) -> bool:
+        """Return whether a node that was lost before is a member again."""
+        return node_name in (self.workers if self.joined is None else self.joined)
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,20 @@ class CheckpointWrite:
 
 
 @dataclass(frozen=True)
+class CheckpointFailure:
+    """Event `checkpoint_failed`: a node could not write a checkpoint. The names of the fields are keys in summary.json.
+
+    The fields are in the order in which a report shows them.
+    """
+
+    node: str
+    step: int  # number of finished steps
+    time_s: float
+    seconds: float  # that the attempt took
+    reason: str
+
+
+@dataclass(frozen=True)
 class MembershipLog:
     """Events of a trial that concern lost nodes and checkpoints, each kind in the order of time."""
 
@@ -62,6 +92,12 @@ class MembershipLog:
     epochs: tuple[MembershipEpoch, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     checkpoints: tuple[CheckpointWrite, ...] = ()
+    failed_checkpoints: tuple[CheckpointFailure, ...] = ()
+
+    @property
+    def checkpoint_attempts(self) -> tuple[CheckpointWrite | CheckpointFailure, ...]:
+        """Checkpoints that were written, and those that could not be: both take time."""
+        return (*self.checkpoints, *self.failed_checkpoints)
 
     @property
     def lost_node_names(self) -> frozenset[str]:
@@ -82,7 +118,13 @@ def read_membership(log_by_node_name: Mapping[str, NodeLog], start_s: float) -> 
 
     return MembershipLog(
         tuple(
-            NodeLoss(time_s, str(event.value["node"]), str(event.value["reason"]), float(event.value["silent_s"]))
+            NodeLoss(
+                time_s,
+                str(event.value["node"]),
+                str(event.value["reason"]),
+                float(event.value["silent_s"]),
+                bool(event.value.get("is_back", False)),
+            )
             for _, time_s, event in events_of("node_lost")
         ),
         tuple(
@@ -93,6 +135,7 @@ def read_membership(log_by_node_name: Mapping[str, NodeLog], start_s: float) -> 
                 str(event.value["cause"]),
                 _read_first_step(event),
                 float(event.value.get("seconds", 0.0)),
+                tuple(map(str, event.value["joined"])) if "joined" in event.value else None,
             )
             for _, time_s, event in events_of("membership_epoch")
         ),
@@ -104,6 +147,16 @@ def read_membership(log_by_node_name: Mapping[str, NodeLog], start_s: float) -> 
         tuple(
             CheckpointWrite(time_s, name, float(event.value["seconds"]), int(event.value["bytes"]))
             for name, time_s, event in events_of("checkpoint")
+        ),
+        tuple(
+            CheckpointFailure(
+                name,
+                int(event.metadata["step"]),
+                time_s,
+                float(event.value["seconds"]),
+                str(event.value["reason"]),
+            )
+            for name, time_s, event in events_of("checkpoint_failed")
         ),
     )
 

@@ -20,6 +20,7 @@ from analysis.metrics.strategy_changes.strategy_switch_text import (
 from analysis.report.fastest import MAX_LISTED, TIE_RATIO, format_missed_repeats
 from analysis.report.findings.balance_finding import load_balancing_finding
 from analysis.report.findings.equal_accuracy import ACCURACY_METRIC, equal_accuracy_finding
+from analysis.report.findings.goodput_finding import goodput_finding
 from analysis.report.findings.scaling_findings import (
     MIN_CURVE_POINTS,
     efficiency_vs_one_worker_finding,
@@ -167,6 +168,7 @@ def finished_trials_finding(summary: RunSummary) -> str:
 
 
 FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
+    goodput_finding,
     strategy_switch_finding,
     load_balancing_finding,
     equal_accuracy_finding,

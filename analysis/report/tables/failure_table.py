@@ -19,6 +19,7 @@ class FailureRow:
     detection: str
     outcome: str  # what the trial did
     recovery: str
+    return_time: str  # when the node was a member again
     lost: str  # mean over the workers
 
 
@@ -33,6 +34,7 @@ def make_failure_table(trials: Iterable[TrialResult]) -> tuple[FailureRow, ...]:
             detection=format_number(loss.detection_s),
             outcome=_describe_outcome(trial, loss),
             recovery=format_number(loss.recovery_s),
+            return_time=format_number(loss.member_again_s),
             lost=f"see {loss.lost_with}" if loss.lost_with else format_number(loss.lost_s),
         )
         for trial in trials
@@ -44,6 +46,6 @@ def _describe_outcome(trial: TrialResult, loss: NodeLossResult) -> str:
     """Return what the trial did, such as "restore: 8 of 8 workers, from step 120"."""
     policy = f"{trial.failure_policy}: " if trial.failure_policy else ""
     if loss.workers is None:
-        return f"{policy}training did not go on"
+        return f"{policy}{'the trial failed' if trial.status == 'failed' else 'training did not go on'}"
     first_step = NO_VALUE if loss.first_step is None else f"from step {loss.first_step}"
     return f"{policy}{loss.workers} of {trial.workers} workers, {first_step}"

@@ -155,18 +155,22 @@ def _format_efficiencies(point: SpeedupPoint | None) -> tuple[str, str, str]:
 
 
 def _format_goodput(group: TrialGroup) -> str:
-    """Return the mean goodput of the repeats with its interval; a dash if the scenario declares no failures."""
+    """Return the mean goodput of the repeats with its interval; a dash if the scenario declares no failures.
+
+    Without any failure in the repeats, there is no interval: equal repeats say nothing about failures.
+    """
     if not group.declares_failures:
         return NO_VALUE
-    return _format_mean_share([trial.goodput.share for trial in group.trials])
+    shares = [trial.goodput.share for trial in group.trials]
+    return _format_mean_share(shares, has_interval=group.failure_count > 0)
 
 
-def _format_mean_share(shares: Sequence[float | None]) -> str:
-    """Return the mean share of the repeats with its interval."""
+def _format_mean_share(shares: Sequence[float | None], *, has_interval: bool = True) -> str:
+    """Return the mean share of the repeats, with its interval if asked for."""
     known = [share for share in shares if share is not None]
     if len(known) < len(shares):
         return NOT_MEASURED
-    interval = np.clip(mean_interval(np.array(known)) or (), 0.0, 1.0)
+    interval = np.clip((mean_interval(np.array(known)) if has_interval else None) or (), 0.0, 1.0)
     mean, *limits = (format_quantity(float(value), "%") for value in (np.mean(known), *interval))
     return f"{mean} [{', '.join(limits)}]" if limits else mean
 

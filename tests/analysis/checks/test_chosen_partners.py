@@ -25,10 +25,11 @@ UNEQUAL = {"kind": "lognormal", "sigma": 0.5}
 
 def with_bytes(trial: TrialLogTables, node: str, factor: float) -> TrialLogTables:
     """Return a trial in which one node has counted `factor` times its bytes."""
-    nodes = trial.nodes.copy()
-    is_node = nodes["node"] == node
-    nodes.loc[is_node, "payload_bytes_sent"] = (nodes.loc[is_node, "payload_bytes_sent"] * factor).round()
-    return replace(trial, nodes=nodes)
+    changed = (
+        replace(each, total=round((each.total or 0) * factor)) if each.node == node else each
+        for each in trial.process_bytes
+    )
+    return replace(trial, process_bytes=tuple(changed))
 
 
 def test_staleness_without_servers_is_that_of_the_workers(run_simulated: RunSimulated) -> None:

@@ -12,10 +12,8 @@ from analysis.figures import AnalysedRun
 from analysis.figures.drawing.style import figure_style_context
 from analysis.figures.goodput import CaptionedFigure, draw_goodput
 from analysis.figures.step_breakdown import CHECKPOINT_PART, draw_step_breakdown
-from analysis.metrics import declared_failures
-from analysis.metrics.declared_failures import declared_failure_interval_s
+from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
-from services.cluster.events import WorkerPause, plan_event_occurrences
 from tests.support.failing_runs import CHECKPOINT_S, FAILURE_KEY, write_failing_run
 
 MakeRun = Callable[..., AnalysedRun]
@@ -26,7 +24,7 @@ def failing_run(tmp_path: Path) -> MakeRun:
     """Analyses a run with failures; their mean interval is that of the swept value."""
 
     def make(**options: Any) -> AnalysedRun:
-        tables, summary = analyse_run(write_failing_run(tmp_path, **options))
+        tables, summary = analyse_run(write_failing_run(tmp_path / str(len(list(tmp_path.iterdir()))), **options))
         trials = [
             replace(trial, failure_interval_s=float(str(trial.labels[FAILURE_KEY])[:-1])) for trial in summary.trials
         ]
@@ -80,6 +78,45 @@ def test_swept_checkpoint_intervals_have_the_optimum_of_young_and_daly(failing_r
     assert figure.title.endswith(f"with a checkpoint every {best} steps")
 
 
+def test_intervals_in_seconds_have_their_own_axis(failing_run: MakeRun) -> None:
+    """√(2 · 1 s · 60 s) is 11 s, and the closed form is that of the same intervals in steps of 0.5 s."""
+    options: dict[str, Any] = {"policies": ("restore",), "mtbfs_s": (60.0,), "checkpoint_steps": (5, 20, 160)}
+    options |= {"repeats": 2, "steps": 320}
+    figure = draw(failing_run(**options, declares_seconds=True))
+    in_steps = draw(failing_run(**options))
+
+    (axes,) = figure.figure.axes
+    assert axes.get_xlabel() == "checkpoint interval, virtual s"
+    young, daly = ([line for line in axes.lines if line.get_linestyle() == style] for style in (":", "-."))
+    assert np.asarray(young[0].get_xdata())[0] == pytest.approx(np.sqrt(2 * CHECKPOINT_S * 60), rel=0.01)
+    assert np.asarray(daly[0].get_xdata())[0] < np.asarray(young[0].get_xdata())[0]
+    assert sorted(figure.data["checkpoint_interval_s"].unique()) == [2.5, 10.0, 80.0]
+    assert figure.data["checkpoint_interval_steps"].isna().all()
+    assert figure.data["expected_goodput"].tolist() == pytest.approx(in_steps.data["expected_goodput"].tolist())
+    best = figure.data.groupby("checkpoint_interval_s")["goodput"].mean().idxmax()
+    assert figure.title.endswith(f"with a checkpoint every {best} s")
+    assert "up to two exchange periods later" in figure.caption
+    assert "up to two exchange periods later" not in in_steps.caption
+
+
+def test_failures_of_each_group_are_counted(failing_run: MakeRun) -> None:
+    """A goodput near 100 % means little if no failure took place: one every 10,000,000 s never does."""
+    run = failing_run(policies=("continue", "restore"), mtbfs_s=(20.0, 1e7), repeats=2, steps=80)
+
+    figure = draw(run)
+
+    losses = [len(trial.node_losses) for trial in run.summary.trials]
+    assert sum(losses) > 0
+    assert figure.data["failures"].tolist() == losses
+    counts = figure.data.groupby(["policy", "failure_interval_s"])["failures"].sum().to_dict()
+    for (policy, mtbf_s), count in counts.items():
+        assert f"{policy} (one every {format_number(mtbf_s)} s declared): {count}" in figure.caption
+        rows = figure.data[(figure.data["policy"] == policy) & (figure.data["failure_interval_s"] == mtbf_s)]
+        assert rows["group_failures"].tolist() == [count] * 2
+    assert "take no virtual time" in figure.caption
+    assert "take no virtual time" not in draw(replace(run, summary=replace(run.summary, engine="docker"))).caption
+
+
 def test_without_a_second_rate_or_interval_there_is_no_figure(failing_run: MakeRun) -> None:
     run = failing_run(mtbfs_s=(60.0,), repeats=1, steps=60)
 
@@ -112,19 +149,3 @@ def test_step_breakdown_shows_checkpoints_where_there_are_any(failing_run: MakeR
     assert "Checkpoint:" not in plain.caption
     assert CHECKPOINT_PART in [text.get_text() for text in figure.figure.legends[0].get_texts()]
     assert CHECKPOINT_PART not in [text.get_text() for text in plain.figure.legends[0].get_texts()]
-
-
-def test_rates_of_declared_events_add_up(monkeypatch: pytest.MonkeyPatch, failing_run: MakeRun) -> None:
-    """Gaps of an event begin at its end; an event of several nodes is one failure."""
-    monkeypatch.setattr(declared_failures, "NODE_LOSS_EVENTS", {"pause"})
-    (trial,) = failing_run(policies=("continue",), mtbfs_s=(1e7,), repeats=1, steps=4).table.trials
-    pauses = [
-        {"of": ["worker-0"], "lasts": "5s", "at": {"random": "55s"}},
-        {"of": ["worker-1", "worker-2"], "lasts": "10s", "at": {"random": "50s"}},
-    ]
-    declared = [WorkerPause.model_validate(pause) for pause in pauses]
-
-    plan = trial.plan.model_copy(update={"events": plan_event_occurrences(declared, 100, 1000.0, 1)})
-
-    assert declared_failure_interval_s(plan) == pytest.approx(30.0)
-    assert declared_failure_interval_s(trial.plan) is None

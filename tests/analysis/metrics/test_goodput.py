@@ -23,6 +23,7 @@ from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.report.tables.strategy_table import make_strategy_table
 from analysis.results.analyse_run import analyse_run
 from analysis.results.data_frames import make_trial_frame
+from tests.support.json_schema import find_subschema
 
 MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
@@ -185,6 +186,54 @@ def test_nodes_lost_together_share_their_seconds(goodput_trial: MakeTrial) -> No
     assert (second.lost_s, second.lost_with) == (None, "worker-1")
 
 
+def test_a_loss_during_a_recovery_is_recovered_in_the_epoch_that_replaces_the_first(goodput_trial: MakeTrial) -> None:
+    """worker-2 is lost before worker-1's loss is overcome: only in epoch 2, both others continue, from step 1."""
+    rows = {f"worker-{rank}": [(0, 0.0, 2.0), (1, 6.0, 4.0)] for rank in range(4)}
+    events = [loss_of("worker-1", 3.0, 1.0), epoch_of(1, ["worker-0", "worker-2", "worker-3"], 3.0)]
+    events += [recovery_of("worker-0", 1, 0, 3.5, 0.5), loss_of("worker-2", 4.5, 1.0)]
+    events += [epoch_of(2, ["worker-0", "worker-3"], 5.0)]
+    events += [recovery_of(name, 2, 1, 6.0, 1.0) for name in ("worker-0", "worker-3")]
+
+    trial = goodput_trial(rows, events)
+
+    first, second = list_node_losses(trial)
+    assert [(each.epoch, each.workers, each.first_step) for each in (first, second)] == [(2, 2, 1)] * 2
+    assert (first.recovery_s, second.recovery_s) == (pytest.approx(3.0), pytest.approx(1.5))
+    assert (second.lost_s, second.lost_with) == (None, "worker-1")
+    goodput = measure_goodput(trial)
+    parts = (goodput.lost_steps or 0.0) + (goodput.detection or 0.0) + (goodput.recovery or 0.0)
+    assert first.lost_s == pytest.approx(10.0 * parts)
+
+
+def test_a_recovery_that_never_ends_has_no_time(goodput_trial: MakeTrial) -> None:
+    """Training did not go on in the epoch, so the time of the epoch is no end of a recovery."""
+    rows = {f"worker-{rank}": [(0, 0.0, 2.0)] for rank in range(2)}
+    events = [loss_of("worker-1", 3.0, 1.0), epoch_of(1, ["worker-0"], 4.0)]
+
+    (synchronous,) = list_node_losses(goodput_trial(rows, events, seconds=None))
+    (asynchronous,) = list_node_losses(goodput_trial(rows, events, strategy=ASYNCHRONOUS))
+
+    assert (synchronous.first_step, synchronous.recovery_s) == (None, None)
+    assert asynchronous.recovery_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("has_joined", [True, False])
+def test_a_lost_node_is_a_member_again_when_an_epoch_has_it(goodput_trial: MakeTrial, has_joined: bool) -> None:
+    """Until its loss is noticed, a node is listed as a worker, so the returned nodes decide if they are logged."""
+    both, rows = ["worker-0", "worker-1"], {f"worker-{rank}": [(0, 0.0, 2.0)] for rank in range(2)}
+
+    def epoch(number: int, joined: list[str], time_s: float, workers: list[str]) -> tuple[Any, ...]:
+        node, key, value, _ = epoch_of(number, workers, time_s)
+        return node, key, value | ({"joined": joined} if has_joined else {}), time_s
+
+    lost, returned = epoch(1, [], 4.0, both if has_joined else ["worker-0"]), epoch(2, ["worker-1"], 7.0, both)
+
+    (loss,) = list_node_losses(goodput_trial(rows, [loss_of("worker-1", 3.0, 1.0), lost, returned]))
+    assert loss.member_again_s == pytest.approx(7.0)
+    (loss,) = list_node_losses(goodput_trial(rows, [loss_of("worker-1", 3.0, 1.0), lost]))
+    assert loss.member_again_s is None
+
+
 def test_a_loss_that_ends_the_training_has_no_epoch(goodput_trial: MakeTrial) -> None:
     trial = goodput_trial({"worker-0": [(0, 0.0, 2.0)]}, [loss_of("worker-0", 3.0, 1.0)], seconds=None)
 
@@ -277,10 +326,3 @@ def test_node_losses_conform_to_the_schema(goodput_trial: MakeTrial, pytestconfi
         losses = [vars(loss) for loss in list_node_losses(goodput_trial(rows, events))]
         assert losses
         jsonschema.validate(losses, losses_schema)
-
-
-def find_subschema(schema: Any, key: str) -> Any:
-    """Return the value of the first key with this name at any depth."""
-    if not isinstance(schema, dict):
-        return None
-    return schema.get(key) or next((found for each in schema.values() if (found := find_subschema(each, key))), None)

@@ -402,6 +402,21 @@ def test_checks_judge_both_phases_of_a_switch(
     assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
 
 
+@pytest.mark.parametrize("step", [3, 18])
+def test_checks_accept_a_worker_that_was_lost_before_or_after_a_switch(run_simulated: RunSimulated, step: int) -> None:
+    """It has reported no hash of its parameters at the switch, or at none after it."""
+    recovery = {"on_failure": "continue", "heartbeat_timeout": "100ms"}
+    events = [{"kind": "kill", "of": ["worker-1"], "at": {"step": step}}]
+    strategy = RING_TO_ASP | {"when": {"kind": "at", "step": 12}}
+    (trial,) = run_simulated({"switch": strategy}, scenario_overrides={"recovery": recovery, "events": events}).trials
+
+    assert trial.switch_record is not None
+    assert trial.switch_record.outcome == "switched"
+    assert trial.membership.lost_node_names == {"worker-1"}
+    verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree)]
+    assert [verdict.level for verdict in verdicts] == [VerdictLevel.VALID] * 2, verdicts
+
+
 def test_bytes_of_an_aborted_strategy_switch_are_not_an_error(run_simulated: RunSimulated) -> None:
     """The server's link fails while it receives the model: some bytes are already sent, and training goes on."""
     link_failure = {"kind": "link", "at": {"time": "1200ms"}, "of": ["server-0"], "downlink": "1kbit", "lasts": "600s"}

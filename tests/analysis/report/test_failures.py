@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from analysis.metrics.goodput import NO_STEPS, UNKNOWN_GOODPUT, Goodput, NodeLossResult
-from analysis.report.findings.goodput_finding import describe_goodput
+from analysis.report.findings.goodput_finding import describe_goodput, goodput_finding
+from analysis.report.headline import headline_sentences
 from analysis.report.report import write_report
 from analysis.report.tables.failure_table import make_failure_table
+from analysis.report.tables.strategy_table import make_strategy_table
+from analysis.report.wording import NO_VALUE
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from tests.support.failing_runs import DETECTION_S, RECOVERY_S, write_failing_run
@@ -50,6 +53,17 @@ def test_report_lists_every_lost_node(tmp_path: Path) -> None:
     page = write_report(folder.path).read_text()
     assert "<h2>Failures</h2>" in page
     assert page.count("from step") == len(rows)
+    assert "member again at, s</th>" in page
+
+
+@pytest.mark.parametrize(("policy", "returns"), [("continue", False), ("rejoin", True)])
+def test_only_a_node_that_returns_is_a_member_again(tmp_path: Path, policy: str, returns: bool) -> None:
+    _, summary = analyse_run(write_failing_run(tmp_path, (policy,), (40.0,), repeats=1, workers=4, steps=200))
+
+    rows = make_failure_table(summary.trials)
+
+    assert rows
+    assert any(row.return_time != NO_VALUE for row in rows) == returns
 
 
 def test_reports_without_lost_nodes_have_no_section_on_failures(tmp_path: Path) -> None:
@@ -76,12 +90,39 @@ def test_goodput_is_stated_from_the_highest_to_the_lowest(summary_of: Callable[.
     """The claim about the largest part is about the lowest goodput."""
     summary = summary_of(changed("a", 0.4), changed("b", 0.8) | {"node_losses": [LOSS, LOSS]})
 
-    (sentence,) = describe_goodput(summary)
+    (sentence,) = describe_goodput(replace(summary, engine="local"))
 
     assert sentence == (
-        "goodput is 80.0% with ring on 8 workers (b) and 40.0% with ring on 8 workers (a) "
+        "goodput is 80.0% (2 failures) with ring on 8 workers (b) and 40.0% (no failure) with ring on 8 workers (a) "
         "(nodes were lost 2 times in 2 trials); the largest other part of the last is lost steps (50.0%)"
     )
+
+
+def failing(share: float, policy: str, interval_s: float | None) -> dict[str, Any]:
+    condition = f"{policy} {interval_s}"
+    return changed(condition, share, policy) | {"failure_interval_s": interval_s, "node_losses": [LOSS]}
+
+
+def test_headline_is_the_goodput_for_each_failure_rate(summary_of: Callable[..., RunSummary]) -> None:
+    """The question of a scenario with failures is which policy keeps most of the time, not which one learns best."""
+    summary = summary_of(
+        failing(0.9, "continue", 60.0), failing(0.5, "restore", 20.0), failing(0.8, "restore", 60.0),
+        failing(0.6, "continue", 20.0),
+    )  # fmt: skip
+
+    assert headline_sentences(summary)[0] == (
+        "With a failure every 20.0 s on average, goodput is 60.0% with continue and 50.0% with restore; "
+        "with a failure every 60.0 s on average, goodput is 90.0% with continue and 80.0% with restore."
+    )
+    assert goodput_finding(summary_of(failing(0.9, "continue", None))) == "goodput is 90.0% with continue"
+
+
+def test_goodput_is_no_headline_if_a_group_has_none(summary_of: Callable[..., RunSummary]) -> None:
+    """Neither is it if no node was lost: gaps between steps and checkpoints then decide it."""
+    unknown = failing(0.8, "restore", 20.0) | {"goodput": UNKNOWN_GOODPUT}
+
+    assert goodput_finding(summary_of(failing(0.9, "continue", 20.0), unknown)) == ""
+    assert goodput_finding(summary_of(failing(0.9, "continue", 20.0) | {"node_losses": []})) == ""
 
 
 def test_many_goodputs_are_a_range(summary_of: Callable[..., RunSummary]) -> None:
@@ -89,18 +130,43 @@ def test_many_goodputs_are_a_range(summary_of: Callable[..., RunSummary]) -> Non
         *(changed(name, share) for name, share in zip("abcde", (0.5, 0.9, 0.6, 0.7, 0.8), strict=True))
     )
 
-    (sentence,) = describe_goodput(summary)
+    sentence, _ = describe_goodput(summary)
 
-    assert sentence.startswith("goodput is 90.0% with ring on 8 workers (b) and 50.0% with ring on 8 workers (a); the ")
+    begin = (
+        "goodput is 90.0% (no failure) with ring on 8 workers (b) and 50.0% (no failure) with ring on 8 workers (a); "
+    )
+    assert sentence.startswith(begin)
     assert "(no node was lost)" in sentence
 
 
 def test_a_small_part_is_not_named(summary_of: Callable[..., RunSummary]) -> None:
     nearly_all = changed("a", 0.995, lost_steps=0.005, detection=0.0, recovery=0.0, checkpoints=0.0)
 
-    assert describe_goodput(summary_of(nearly_all)) == [
-        "goodput is 99.5% with ring on 8 workers (a) (no node was lost)"
-    ]
+    sentence, _ = describe_goodput(summary_of(nearly_all))
+
+    assert sentence == "goodput is 99.5% (no failure) with ring on 8 workers (a) (no node was lost)"
+
+
+@pytest.mark.parametrize(("engine", "sentence_count"), [("simulated", 2), ("local", 1), ("docker", 1)])
+def test_costs_that_virtual_time_leaves_out_are_named(
+    summary_of: Callable[..., RunSummary], engine: str, sentence_count: int
+) -> None:
+    """Restarted processes and checkpoints take time on the other engines."""
+    sentences = describe_goodput(replace(summary_of(changed("a", 0.8)), engine=engine))
+
+    assert len(sentences) == sentence_count
+    assert ("take no virtual time" in sentences[-1]) == (engine == "simulated")
+
+
+def test_goodput_without_failures_has_no_interval(summary_of: Callable[..., RunSummary]) -> None:
+    """100 % in all repeats would be an interval of no width, as if failures had been measured exactly."""
+    repeats = [changed("a", share) | {"repeat": index, "seed": index} for index, share in enumerate((0.9, 0.8, 0.85))]
+    failing = [repeat | {"node_losses": [LOSS]} for repeat in repeats]
+
+    (without,), (with_failures,) = (make_strategy_table(summary_of(*each)).rows for each in (repeats, failing))
+
+    assert without.goodput == "85.0%"
+    assert with_failures.goodput.startswith("85.0% [")
 
 
 def test_without_declared_failures_nothing_is_said(summary_of: Callable[..., RunSummary]) -> None:

@@ -52,6 +52,27 @@ def repeats_of(trial: Trials, strategy: str, times: tuple[float, ...], condition
     return [trial(strategy, 4, s, condition, seed=seed, repeat=seed) for seed, s in enumerate(times)]
 
 
+CAUSE = "worker-1 was killed at step 50, as declared in events[0]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_unproven"),
+    [
+        ({}, False),
+        ({"reasons": [CAUSE, "the links differ"]}, True),
+        ({"ended_by_declared_loss": False}, True),
+    ],
+)
+def test_only_ends_that_are_not_declared_must_be_fixed(
+    trial: Trials, changes: dict[str, Any], is_unproven: bool
+) -> None:
+    ended = {"status": "failed", "verdict": VerdictLevel.INVALID, "reasons": [CAUSE], "status_reason": CAUSE}
+    ended |= {"samples": 0, "ended_by_declared_loss": True} | changes
+    invalid = replace(summary(trial("ring", 4, 2.0), trial("ring", 4, 2.0, "a", **ended)), verdict=VerdictLevel.INVALID)
+
+    assert ("unproven" in headline_sentences(invalid)[-1]) == is_unproven
+
+
 SEED_FACTORS = (0.8, 1.0, 1.3, 0.9, 1.1)
 
 
