@@ -106,7 +106,7 @@ def test_the_policy_for_lost_nodes_holds_from_the_start_of_training_to_the_end_o
     ).run_trial()
 
     if dies_in_gate or on_failure == "abort":
-        assert (outcome.status, outcome.reason) == ("failed", "worker-1 ended with exit code 137: no message")
+        assert (outcome.status, outcome.reason) == ("failed", "worker-1 ended with exit code 137: killed by SIGKILL")
     else:
         assert (outcome.status, outcome.reason) == ("success", "")
     assert outcome.disturbance == ""

@@ -14,6 +14,8 @@ import pytest
 from rich.console import Console
 
 import ensayo
+from compose.runs.trials import trial_attempts
+from compose.runs.trials.trial_attempts import TrialSequence
 from ensayo.exit_codes import ExitCode
 from ensayo.terminal.progress_display import SilentDisplay
 from services.plan import Plan
@@ -97,6 +99,24 @@ def assert_same_results(trial: dict[str, Any], expected: dict[str, Any]) -> None
     assert trial["goodput"]["share"] == pytest.approx(expected["goodput"]["share"], abs=1e-3)
 
 
+def test_a_resumed_attempt_that_the_host_disturbs_is_continued_again(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long training on a busy host would begin anew after each disturbance."""
+    folder = interrupt(tmp_path, attempts=2)
+    *_, newest = checkpoints_of(folder)
+    disturbances = iter(["other load on this host"])
+    monkeypatch.setattr(TrialSequence, "_find_disturbance", lambda _self, _folder: next(disturbances, ""))
+    monkeypatch.setattr(trial_attempts, "FIRST_PAUSE_S", 0.0)
+
+    ensayo.resume(folder)
+
+    trial = trials_of(folder)[1]
+    assert trial["continued"] is not None
+    assert trial["continued"]["step"] == int(newest.name[-8:])
+    assert_same_results(trial, uninterrupted[1])
+
+
 def test_an_interrupted_trial_continues_from_its_last_checkpoint(
     tmp_path: Path, uninterrupted: list[dict[str, Any]]
 ) -> None:
@@ -121,6 +141,42 @@ def test_an_interrupted_trial_continues_from_its_last_checkpoint(
         "its times and steps before the checkpoint are those of attempts/001-ps-w2-r0-1"
     )
     assert sentence in (folder / "report.html").read_text()
+
+
+def test_a_trial_continues_from_a_checkpoint_after_an_interval_of_time(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]]
+) -> None:
+    """The time of the next checkpoint counts from the one with which the trial begins."""
+    folder = interrupt(tmp_path, recovery={"checkpoint": {"interval": "300ms"}})
+    _, *later = (path for path in checkpoints_of(folder) if int(path.name[-8:]) >= 14)
+    for path in later:  # on a busy host, the simulation may have come close to its end
+        shutil.rmtree(path)
+
+    resumed = ensayo.resume(folder)
+
+    assert resumed.exit_code == ExitCode.OK
+    trials = trials_of(folder)
+    assert trials[1]["continued"]["step"] >= 14
+    assert (trials[1]["checkpoint_interval_s"], trials[1]["checkpoint_interval_steps"]) == (0.3, None)
+    for trial, expected in zip(trials, uninterrupted, strict=True):
+        assert_same_results(trial, expected)
+    assert [path for path in checkpoints_of(folder) if int(path.name[-8:]) > trials[1]["continued"]["step"]]
+
+
+def test_an_attempt_that_ended_before_it_logged_its_checkpoint_keeps_its_steps(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]]
+) -> None:
+    """The coordinator writes the manifest first. A run that was interrupted in between had lost all earlier steps."""
+    folder = interrupt(tmp_path)
+    log = folder / "trials" / "001-ps-w2-r0" / "logs" / "coordinator.log"
+    lines = log.read_text().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if '"key": "checkpoint_complete"' in line)
+    log.write_text("".join(lines[:last]))
+
+    resumed = ensayo.resume(folder)
+
+    assert resumed.exit_code == ExitCode.OK, resumed.reasons
+    assert_same_results(trials_of(folder)[1], uninterrupted[1])
 
 
 def test_a_trial_that_is_interrupted_twice_has_the_results_of_all_attempts(

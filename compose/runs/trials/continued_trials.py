@@ -72,11 +72,14 @@ def check_attempt(plan: Plan, attempt_folder: Path) -> None:
 def _list_interrupted_attempts(trial_folder: Path) -> Iterator[Path]:
     """Yield the folders of attempts that were interrupted since the last one that ended, the newest first.
 
-    Attempts whose training had not begun are left out.
+    Attempts whose training had not begun are left out. An attempt that other load on the host disturbed does not count
+    as one that ended: it is repeated, and its repetition continues the same interrupted attempt.
     """
     paths = (trial_folder.parents[1] / ATTEMPTS_FOLDER).glob(f"{trial_folder.name}-*")
     for path in sorted(paths, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
         outcome = read_outcome(path / "status.json")
+        if outcome is not None and outcome.disturbance:
+            continue
         if outcome is not None and outcome.status != "aborted":
             return
         if any(event["key"] == "run_start" for event in _coordinator_events(path)):

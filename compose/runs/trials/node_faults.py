@@ -3,8 +3,10 @@
 import heapq
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +26,7 @@ from services.plan.lost_nodes import (
 
 BEGIN, END = "begin", "end"
 EXIT_KILLED = 137  # exit code of a container whose process was killed by a signal, or used up its memory
+MAX_THREADS = 32  # that apply a fault to its nodes
 STEP_POLL_INTERVAL_S = 0.002  # wall seconds between two looks at the log while a fault waits for a training step
 
 
@@ -122,7 +125,8 @@ class NodeFaultInjector:
 
     def _begin_fault(self, begin: _FaultBoundary, ended_nodes: set[str]) -> None:
         fault = begin.event.node_fault
-        begin = begin._replace(node_names=tuple(name for name in fault.of if name not in ended_nodes))
+        gone = ended_nodes | self.lost_nodes  # another fault may have ended a node since its exit code was read
+        begin = begin._replace(node_names=tuple(name for name in fault.of if name not in gone))
         if fault.ends_nodes:
             self.lost_nodes.update(begin.node_names)
         delay_s = restart_delay_s(self.plan, begin.event) if begin.node_names else fault.lasts
@@ -137,24 +141,35 @@ class NodeFaultInjector:
 
     def _apply_action(self, boundary: _FaultBoundary, action: NodeAction) -> None:
         """Apply an action to nodes and record when; a failure is recorded and fails the trial."""
-        failure = ""
+        failure, begin_s = "", time.monotonic()
         try:
-            for name in boundary.node_names:
-                self.control.apply_action(action, name)
+            self._apply_to_nodes(action, boundary.node_names)
         except Exception as error:
             failure = f"{error or type(error).__name__}"
             raise
         finally:
-            self._record(boundary, self.control.describe_mechanism(action), failure)
+            self._record(boundary, self.control.describe_mechanism(action), failure, begin_s)
 
-    def _record(self, boundary: _FaultBoundary, mechanism: str, failure: str) -> None:
+    def _apply_to_nodes(self, action: NodeAction, node_names: Sequence[str]) -> None:
+        """Apply an action to nodes, at the same time where they do not have to be started one after the other."""
+        if action == "start":
+            for name in node_names:
+                self.control.apply_action(action, name)
+            return
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            for _ in pool.map(partial(self.control.apply_action, action), node_names):
+                pass
+
+    def _record(self, boundary: _FaultBoundary, mechanism: str, failure: str, begin_s: float) -> None:
+        """Record a change of nodes: how late the engine began it, and how long it took until the nodes had changed."""
         now_s = time.monotonic()
         record = {
             "number": boundary.event.number,
             "kind": boundary.event.change.kind,
             "planned_s": self._to_training_s(boundary.due_s),
             "applied_s": None if failure else self._to_training_s(now_s),
-            "lateness_s": None if failure else round((now_s - boundary.due_s) / self.plan.dilation, 6),
+            "lateness_s": None if failure else round((begin_s - boundary.due_s) / self.plan.dilation, 6),
+            "seconds": round((now_s - begin_s) / self.plan.dilation, 6),
             "phase": boundary.boundary,
             "by": mechanism,
             "nodes": sorted(boundary.node_names),

@@ -4,6 +4,7 @@ Links are shaped and probed, then training starts. The coordinator's *start gate
 have joined and the links are shaped.
 """
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from compose.engines.base import TrialEventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals, raise_again_if_stopped
 from compose.runs.trials.log_tail import LogTail
-from compose.runs.trials.node_faults import NodeFaultInjector
+from compose.runs.trials.node_faults import EXIT_KILLED, NodeFaultInjector
 from compose.runs.trials.node_runner import LinkProbeFailed, TrialFailed, TrialNodeRunner
 from compose.runs.trials.partition_starts import PartitionStarts
 from services.plan import COORDINATOR, Plan
@@ -221,11 +222,15 @@ class TrialSupervisor:
             if self._has_opened_gate and self._faults.handle_unexpected_end(node_name, exit_code):
                 continue
             if exit_code:
-                last_line = self.nodes.last_stderr_line(node_name) or "no message"
+                last_line = self.nodes.last_stderr_line(node_name) or _explain_silent_end(exit_code)
                 away = self._faults.explain_active_faults() + self._partitions.explain_partitions()
                 raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}{away}")
             if not self._is_over and node_name not in self._left:
                 raise TrialFailed(f"{node_name} exited before the end of the run")
+
+
+def _explain_silent_end(exit_code: int) -> str:
+    return "killed by SIGKILL" if exit_code in (-signal.SIGKILL, EXIT_KILLED) else "no message"
 
 
 @contextmanager
