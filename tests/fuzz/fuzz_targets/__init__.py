@@ -44,6 +44,9 @@ TARGETS = {
             seed_outcome="the run was started (on|with)",
         ),
         FuzzTarget("checkpoint", checkpoints.read_checkpoint_file, (CheckpointError,)),
+        FuzzTarget(
+            "manifest", checkpoints.read_checkpoint_manifest, (CheckpointError,), seed_outcome="worker-0.*can't be read"
+        ),
         FuzzTarget("idx", data_files.read_idx, (DataFileError,)),
         FuzzTarget("cifar10", data_files.read_cifar10, (DataFileError,), max_bytes=20_000),
         FuzzTarget("npz", data_files.read_npz, (DataFileError,)),
@@ -58,5 +61,6 @@ TARGETS = {
             max_cpu_s=PICTURE_CPU_S,
         ),
         FuzzTarget("speed_trace", data_files.read_trace, (DataFileError, ValidationError)),
+        FuzzTarget("failure_trace", data_files.read_failures, (DataFileError,)),
     )
 }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from compose.data_files.failure_trace import read_failure_trace
 from compose.data_files.preparation import PREPARERS
 from compose.data_files.speed_trace import read_speed_trace
 from fuzz_targets.target import empty_folder, write_files
@@ -101,3 +102,10 @@ def read_trace(content: bytes) -> None:
     path.write_bytes(content)
     for are_durations in (True, False):
         read_speed_trace(path, are_durations=are_durations)
+
+
+def read_failures(content: bytes) -> None:
+    """Read a trace of failures of nodes."""
+    path = Path(empty_folder("data") / "failures.csv")
+    path.write_bytes(content)
+    assert read_failure_trace(path)
