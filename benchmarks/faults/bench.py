@@ -5,7 +5,9 @@
 - Each measured cell is saved in `runs/faults.json`. An interrupted measurement goes on with the missing cases if the
   commit and the host are the same. A cell that has a result is not measured again.
 - A checkout with uncommitted changes can measure and print, but saves nothing. So can `--engine local`.
-- With --write "my machine", the results page is written. Cells without a result are marked as not run.
+- With --write "my machine", the results page is written after a measurement that was not interrupted. Write it with the
+  last part only: the changed page is an uncommitted change, after which nothing is saved. Cells without a result are
+  marked as not run.
 """
 
 import argparse
@@ -61,10 +63,10 @@ def main(command_line: Sequence[str] | None = None) -> int:
         is_complete = _measure_missing_cells(cells, results, engine, origin, arguments.state if is_saved else None)
     chosen = {cell.name: results[cell.name] for cell in cells if cell.name in results}
     sys.stdout.write("\n".join([*format_matrix(chosen), "", *format_defects(chosen), ""]))
-    if arguments.write and results:
-        RESULTS_PAGE.write_text(format_page(results, arguments.write, origin), encoding="utf-8")
-    if not is_complete:
+    if not is_complete:  # a changed page would make the checkout dirty, and the next start would not go on
         return EXIT_INTERRUPTED
+    if arguments.write:
+        RESULTS_PAGE.write_text(format_page(results, arguments.write, origin), encoding="utf-8")
     return EXIT_NOT_MET if any(any(find_defects(CELLS[name], each)) for name, each in chosen.items()) else 0
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -137,8 +138,8 @@ def _read_result(killing: KillingThread, outcome: TrialOutcome, origin: Measurem
     cell, period = watcher.cell, watcher.find_period()
     values: dict[str, Any] = {}
     if kill_s is not None and period is not None:
-        was_started_again = outcome.status == "success" and cell.phase != "teardown"
-        was_killed = was_started_again or outcome.exit_codes.get(cell.node_name) in KILLED_EXIT_CODES
+        losses = [event["value"]["node"] for event in watcher.events if event["key"] == "node_lost"]
+        was_killed = cell.node_name in losses or outcome.exit_codes.get(cell.node_name) in KILLED_EXIT_CODES
         detection_s = kill_s  # by the engine, unless the coordinator has missed heartbeats
         if outcome.status == "success":
             detection_s = _find_detection_s(watcher, kill_s)
@@ -152,7 +153,7 @@ def _read_result(killing: KillingThread, outcome: TrialOutcome, origin: Measurem
     samples = next((event["metadata"]["samples_count"] for event in watcher.events if event["key"] == "run_stop"), None)
     return CellResult(
         cell=cell.name,
-        origin=origin,
+        origin=origin.model_copy(update={"date": datetime.now(UTC).isoformat(timespec="minutes")}),
         status=outcome.status,
         reason=outcome.reason,
         disturbance=outcome.disturbance,

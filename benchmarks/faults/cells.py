@@ -22,7 +22,7 @@ KILL_STEP = 3  # step, from 0, with the compute and the exchange in which nodes 
 SWITCH_STEP = 5
 PERIOD = 2  # steps from one exchange of local SGD, and from one checkpoint, to the next
 STEPS_BETWEEN_EVALUATIONS = 4
-TEST_SAMPLES = 6_000  # an evaluation takes longer than the detection of its begin and the kill
+TEST_SAMPLES = 20_000  # an evaluation takes longer than the detection of its begin and the kill
 DILATION = 4  # containers that share two cores start slowly; a phase must not be over before the kill
 HEARTBEAT_TIMEOUT_S, RESTART_DELAY_S = 2.0, 1.0  # the defaults
 RING: Document = {"kind": "all_reduce", "collective": {"kind": "ring"}}
@@ -67,7 +67,7 @@ STRATEGIES = (
     MatrixStrategy(
         "switch",
         {"kind": "strategy_switch", "before": RING, "after": ASP, "when": {"kind": "at", "step": SWITCH_STEP}},
-        "abort",
+        "continue",
         ROLES,
     ),
 )
@@ -108,8 +108,8 @@ class MatrixCell:
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether the workers train in common steps up to the loss, so that the samples equal the budget exactly."""
-        return self.strategy.name not in ("ps_asp", "ps_ssp")
+        """Whether the workers train in common steps to the end, so that the samples equal the budget exactly."""
+        return self.strategy.name not in ("ps_asp", "ps_ssp", "switch")
 
     def make_document(self) -> dict[str, Any]:
         """Return the scenario of the trial.

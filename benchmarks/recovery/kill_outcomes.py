@@ -75,7 +75,7 @@ def _describe_outcome(
 ) -> KillOutcome:
     later = [change for change in changes if change.epoch.time_s >= killed_s]
     joined = next((change for change in later if change.epoch.cause == f"{node} joined again"), None)
-    lost = next((change for change in later if any(loss.node == node for loss in change.losses)), None)
+    lost = next((change for change in later if _find_loss(change, node) is not None), None)
     if lost and joined and joined.epoch.number < lost.epoch.number:
         lost = None  # of a later kill
     rejoined_s = None if joined is None else _last_recovery_s(joined, joined.recoveries)
@@ -83,12 +83,17 @@ def _describe_outcome(
         node=node,
         killed_s=killed_s,
         ended_s=ended_s,
-        lost_s=None if lost is None else next(loss.time_s for loss in lost.losses if loss.node == node),
+        lost_s=None if lost is None else _find_loss(lost, node),
         continued_s=None if lost is None else _last_recovery_s(lost, set(lost.recoveries) - {node}),
         joined_s=None if joined is None else joined.epoch.time_s,
         rejoined_s=rejoined_s,
         full_step_s=None if joined is None else _first_common_step_s(trial, joined),
     )
+
+
+def _find_loss(change: MembershipChange, node: str) -> float | None:
+    """Return when the coordinator considered a node lost before a change; None if it did not."""
+    return next((loss.time_s for loss in change.losses if loss.node == node and not loss.is_back), None)
 
 
 def _last_recovery_s(change: MembershipChange, workers: Iterable[str]) -> float | None:

@@ -103,7 +103,7 @@ def _describe_costs(long: LongTrial) -> Iterator[str]:
         f"J = {costs.join_s:.2f} s; a step takes S = {costs.step_s:.3f} s. With them, the closed form predicts a "
         f"goodput of {expected.goodput:.4f} and {expected.seconds:.0f} s."
     )
-    losses = len(long.trial.result.node_losses)
+    losses = sum((loss.detection_s or 0.0) > 0 for loss in long.trial.result.node_losses)  # 0: started again before
     yield (
         f"In the training with {long.declared_kills} kills, the coordinator found {losses} losses. It finds no loss "
         "where the worker joins again before the timeout, and it may find losses without a kill where the host is "

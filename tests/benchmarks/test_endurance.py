@@ -4,6 +4,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,12 @@ from benchmarks.endurance.growth import list_growth_lines
 from benchmarks.endurance.leftovers import Leftovers, RunPlace, open_place
 from benchmarks.endurance.results_page import format_row
 from benchmarks.endurance.row import ResultLine, RowContext, RowOutcome
+from benchmarks.endurance.rows.many_containers import make_containers_scenario, make_parallel_scenario
 from benchmarks.endurance.rows.outages import measure_full_disk
 from benchmarks.endurance.rows.starts import INTERRUPTIONS, Interruption, StartRecord, StartSeries, list_start_lines
 from benchmarks.endurance.runs import find_nodes, make_scenario, start_run, wait_for_end
 from compose.runs.interrupted_run import lock_run_folder
+from services.scenario.scenario import Scenario
 from services.schema.component import FrozenRecord
 
 
@@ -161,3 +164,11 @@ def test_a_row_that_failed_is_on_the_page_with_its_reason() -> None:
     assert text.count("Commit abc1234") == 2
     assert not failed.is_met
     assert not measured.is_met
+
+
+@pytest.mark.parametrize(
+    "scenario", [make_parallel_scenario(3), make_containers_scenario()], ids=["parallel", "containers"]
+)
+def test_scenarios_of_rows_with_many_containers_are_valid(scenario: dict[str, Any]) -> None:
+    """These rows take minutes, so no test measures them."""
+    assert Scenario.decode(scenario).trials()

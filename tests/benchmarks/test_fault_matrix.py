@@ -44,7 +44,7 @@ def result_of(cell: MatrixCell, **values: Any) -> CellResult:
     if cell.must_go_on:
         met |= {"status": "success", "samples": SAMPLE_BUDGET}
     else:
-        met |= {"status": "failed", "reason": f"{cell.node_name} ended with exit code 137: no message"}
+        met |= {"status": "failed", "reason": f"{cell.node_name} ended with exit code 137: killed by SIGKILL"}
     return CellResult(**{"cell": cell.name, "origin": ORIGIN, **met, **values})
 
 
@@ -251,12 +251,15 @@ def test_an_interrupted_measurement_goes_on_with_the_missing_cells(
     monkeypatch.setattr(bench, "measure_cell", measure)
     monkeypatch.setattr(bench, "create_engine", lambda _: InstantEngine())
     monkeypatch.setattr(bench, "current_origin", lambda _: ORIGIN)
+    monkeypatch.setattr(bench, "RESULTS_PAGE", page := tmp_path / "faults.md")
     state = tmp_path / "faults.json"
-    arguments = ["--cells", "ring:restore:worker:*", "--state", str(state)]
+    arguments = ["--cells", "ring:restore:worker:*", "--state", str(state), "--write", "test machine"]
 
     assert bench.main(arguments) == bench.EXIT_INTERRUPTED
     assert len(read_results(state, ORIGIN)) == 2
+    assert not page.exists()  # a changed page is an uncommitted change, with which nothing can be measured
     assert bench.main([*arguments[:1], "ring:restore:worker:[gc]*", *arguments[2:]]) == 0
+    assert "test machine" in page.read_text()
     assert measured == ["ring:restore:worker:checkpoint"]
     assert "[3/3] ring:restore:worker:checkpoint: goes on, 3.2 s" in capsys.readouterr().err
     assert read_results(state, ORIGIN.model_copy(update={"commit": "1234abc"})) == {}

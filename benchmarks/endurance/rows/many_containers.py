@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from benchmarks.endurance.leftovers import EngineTotals, RunPlace, count_engine_totals, list_leftover_lines, open_place
 from benchmarks.endurance.row import ResultLine, RowContext
@@ -12,7 +12,10 @@ from benchmarks.endurance.runs import make_scenario, start_run, wait_for_end
 from benchmarks.endurance.trial_results import count_texts, list_run_results
 
 RUN_COUNT, NODE_COUNT = 10, 64
-TIMEOUTS = {"start": "10m"}  # a minute is too short for as many containers on two cores
+TIMEOUTS = {"start": "10min"}  # a minute is too short for as many containers on two cores
+# A step of one second leaves two cores the time for all messages of a ring of as many nodes.
+SLOW_WORKER = {"throughput": "10/s", "uplink": "100mbit", "downlink": "100mbit"}
+SAMPLES_PER_WORKER = 10
 UNLIMITED_TOTALS = ("descriptors", "engine_memory_mb")  # of the engine's own program
 
 
@@ -30,11 +33,28 @@ class EngineState:
         return cls(count_engine_totals(engine), tuple(engine.list_packet_filter_rules()))
 
 
+def make_parallel_scenario(number: int) -> dict[str, Any]:
+    """Return the scenario of one of the runs at once."""
+    return make_scenario(f"parallel-{number}", 2, timeouts=TIMEOUTS)
+
+
+def make_containers_scenario() -> dict[str, Any]:
+    """Return the scenario with `NODE_COUNT` nodes: workers and a coordinator."""
+    workers = NODE_COUNT - 1
+    cluster = {"workers": workers, "worker": SLOW_WORKER}
+    limits = {"round_trip": "20ms"}  # as many nodes on two cores answer late; the row is not about times
+    scenario = make_scenario(
+        "containers", workers, cluster=cluster, dilation="auto", timeouts=TIMEOUTS, fidelity=limits
+    )
+    scenario["workload"]["batch"] = SAMPLES_PER_WORKER * workers
+    return scenario
+
+
 def measure_parallel_runs(context: RowContext) -> Iterator[ResultLine]:
     """Start all runs at the same moment, and yield their results and what they left."""
     with open_place(context.folder, has_containers=True) as place:
         before = EngineState.read(place)
-        scenarios = [make_scenario(f"parallel-{number}", 2, timeouts=TIMEOUTS) for number in range(RUN_COUNT)]
+        scenarios = [make_parallel_scenario(number) for number in range(RUN_COUNT)]
         processes = [start_run(place, "docker", scenario) for scenario in scenarios]
         for process in processes:
             wait_for_end(process)
@@ -58,11 +78,11 @@ def measure_containers(context: RowContext) -> Iterator[ResultLine]:
     """Run one trial with as many nodes, each in a container, and yield its result and what it left."""
     with open_place(context.folder, has_containers=True) as place:
         before = EngineState.read(place)
-        scenario = make_scenario("containers", NODE_COUNT - 1, dilation="auto", timeouts=TIMEOUTS)  # and a coordinator
+        scenario = make_containers_scenario()
         exit_code = wait_for_end(start_run(place, "docker", scenario))
         results = list_run_results(place.runs_folder)
         message = count_texts(results) if results else place.output.read_text().strip().splitlines()[-1]
-        is_met = results in (["valid"], ["invalid"])
+        is_met = results in (["valid"], ["degraded"], ["invalid"])
         yield ResultLine(what="result of the run", result=message, limit="a verdict", is_met=is_met)
         yield ResultLine(what="exit code", result=f"{exit_code:d}")
         yield from _list_remaining(place, before)

@@ -86,6 +86,8 @@ class StartSeries:
         came_too_late = not self._interrupt(process, interruption, moment_s, generator)
         exit_code = wait_for_end(process)
         run_s = time.monotonic() - started_s
+        last_line = (self.place.output.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
+        last_line = last_line.replace(f"{Path.cwd()}/", "")  # the results page names no path of this machine
         if interruption == "kill_runner" and not came_too_late:
             after_end, end_s = self.place.wait_until_nothing_runs(END_OF_NODES_S)
             for folder in find_run_folders(self.place) - earlier_folders:
@@ -106,7 +108,7 @@ class StartSeries:
             end_s=round(end_s, 2),
             after_end=after_end,
             after_clean=after_clean,
-            problem="; ".join(_list_problems(exit_code, expected, after_end, after_clean)),
+            problem="; ".join(_list_problems(exit_code, expected, last_line, after_end, after_clean)),
             failure=failure,
             run_s=round(run_s, 1),
             engine_totals=count_engine_totals(self.place.engine) if self.place.engine else None,
@@ -148,10 +150,11 @@ class StartSeries:
 
 
 def _list_problems(
-    exit_code: int, expected: tuple[int, ...], after_end: Leftovers, after_clean: Leftovers
+    exit_code: int, expected: tuple[int, ...], last_line: str, after_end: Leftovers, after_clean: Leftovers
 ) -> Iterator[str]:
     if exit_code not in expected:
-        yield f"exit code {exit_code}, expected {' or '.join(f'{code:d}' for code in expected)}"
+        codes = " or ".join(f"{code:d}" for code in expected)
+        yield f"exit code {exit_code}, expected {codes}, last line of the output: {last_line}"
     if not after_end.runs_nothing:
         yield f"still running: {after_end}"
     if not after_clean.is_nothing:
