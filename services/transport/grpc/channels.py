@@ -29,6 +29,7 @@ GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
 )
 _MAX_INT32 = (1 << 31) - 1
+_WRITTEN_TOO_LATE = "Internal error from Core"  # what gRPC says of a message for a call that its server has just ended
 _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.NOT_FOUND: EvictedError,
@@ -111,3 +112,14 @@ def make_network_error(peer_name: str, grpc_error: grpc.aio.AioRpcError) -> Netw
     """Return the `NetworkError` that corresponds to a gRPC error."""
     error_type = _ERROR_TYPES.get(grpc_error.code(), NetworkError)
     return error_type(f"call to {peer_name} failed: {grpc_error.details()} ({grpc_error.code().name})")
+
+
+def make_stream_error(receiver: str, grpc_error: grpc.aio.AioRpcError) -> NetworkError:
+    """Return the `NetworkError` that corresponds to a gRPC error of a stream to the node `receiver`."""
+    match grpc_error.code():
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return PeerUnreachable(f"the stream to {receiver} broke off: {receiver} refused it: {grpc_error.details()}")
+        case grpc.StatusCode.INTERNAL if grpc_error.details() == _WRITTEN_TOO_LATE:
+            return PeerUnreachable(f"the stream to {receiver} broke off: {receiver} ended it")
+        case _:
+            return make_network_error(receiver, grpc_error)

@@ -33,7 +33,7 @@ from services.transport.codec import (
 from services.transport.deadlines import DeadlineTimer
 from services.transport.grpc.channels import (
     listen_on,
-    make_network_error,
+    make_stream_error,
     open_channel,
     server_options,
     translate_grpc_errors,
@@ -163,7 +163,7 @@ class GrpcTransport(SocketTransport):
 
     async def _close_stream(self, peer: str, stream: _GrpcSendStream) -> None:
         try:
-            async with translate_grpc_errors(peer), asyncio.timeout(self._timeout_wall_s):
+            async with asyncio.timeout(self._timeout_wall_s):
                 await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
                 if stream.call.cancelled():  # because a message was broken off at this node
                     return
@@ -173,6 +173,8 @@ class GrpcTransport(SocketTransport):
                     await stream.call.write(_encode_for_stream(stream, end_of_stream, b"", padding_bytes=0))
                     await stream.call.done_writing()
                 receipt = await stream.call
+        except grpc.aio.AioRpcError as error:
+            raise make_stream_error(peer, error) from error
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
         finally:
@@ -220,7 +222,7 @@ class GrpcTransport(SocketTransport):
         try:
             await stream.call
         except grpc.aio.AioRpcError as error:
-            raise make_network_error(target, error) from error
+            raise make_stream_error(target, error) from error
         raise PeerUnreachable(f"{target} has ended the stream")
 
     def _open_stream(self, target: str) -> _GrpcSendStream:

@@ -462,6 +462,24 @@ def test_a_stream_that_breaks_off_wakes_its_waiting_receiver(run_on_nodes: RunOn
     assert run_on_nodes(exchange, timeout_s=20.0) < 2.0
 
 
+@pytest.mark.parametrize("plane", [GrpcTransport], ids=["grpc"], indirect=True)
+def test_a_grpc_stream_with_a_wrong_message_breaks_off_at_both_ends(run_on_nodes: RunOnNodes) -> None:
+    """With TCP, the sender opens the stream again instead."""
+
+    async def exchange(nodes: Transports) -> None:
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].receive("a", TAG)
+        await nodes["a"]._streams["b"].call.write(b"no message")
+        with pytest.raises(PeerUnreachable, match="a broke off its stream"):
+            await nodes["b"].receive("a", MessageTag(1, MessageKind.PUSH))
+        await nodes["a"]._streams["b"].call.code()  # waits until the error has arrived
+        with pytest.raises(PeerUnreachable, match="the stream to b broke off: b refused it: "):
+            await nodes["a"].send("b", Message(TAG))
+        nodes["a"]._streams.clear()
+
+    run_on_nodes(exchange)
+
+
 @pytest.mark.parametrize("tolerates_lost_peers", [False, True])
 def test_a_peer_that_was_lost_at_the_end_fails_only_a_node_that_needs_all_peers(
     run_on_nodes: RunOnNodes, *, tolerates_lost_peers: bool
