@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from compose.runs.certificates import issue_certificates
 
-START_METHOD = get_context("spawn")
+START_METHOD = get_context("forkserver")
+START_METHOD.set_forkserver_preload(["torch._dynamo", "process_group_checks"])  # imported once, not in each rank
 
 
 class RankFailure(Exception):
