@@ -29,7 +29,7 @@ GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
 )
 _MAX_INT32 = (1 << 31) - 1
-_WRITTEN_TOO_LATE = "Internal error from Core"  # what gRPC says of a message for a call that its server has just ended
+_SEND_FAILED = "Internal error from Core"  # details of a message that gRPC could not send, for any reason
 _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.NOT_FOUND: EvictedError,
@@ -119,7 +119,9 @@ def make_stream_error(receiver: str, grpc_error: grpc.aio.AioRpcError) -> Networ
     match grpc_error.code():
         case grpc.StatusCode.INVALID_ARGUMENT:
             return PeerUnreachable(f"the stream to {receiver} broke off: {receiver} refused it: {grpc_error.details()}")
-        case grpc.StatusCode.INTERNAL if grpc_error.details() == _WRITTEN_TOO_LATE:
-            return PeerUnreachable(f"the stream to {receiver} broke off: {receiver} ended it")
+        case grpc.StatusCode.INTERNAL if grpc_error.details() == _SEND_FAILED:
+            return PeerUnreachable(
+                f"the stream to {receiver} broke off: gRPC could not send a message, and says no more"
+            )
         case _:
             return make_network_error(receiver, grpc_error)
