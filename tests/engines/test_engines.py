@@ -1,5 +1,6 @@
 """Engines agree on results. Every trial ends with a reason, whatever happens, and leaves no process running."""
 
+import itertools
 import json
 import os
 import signal
@@ -141,11 +142,8 @@ def process_ids(run: str) -> dict[str, int]:
     return ids_by_name
 
 
-@pytest.mark.slow_where(transport=["tcp"], strategy=list(STRATEGIES)[1:])
-@pytest.mark.slow_where(strategy=list(STRATEGIES)[4:])
-@pytest.mark.slow_where(transport=["grpc"], strategy=["ring"])
-@pytest.mark.parametrize("transport", DATA_PLANES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.slow_where(strategy=list(STRATEGIES)[3:])
+@pytest.mark.parametrize(("strategy", "transport"), zip(STRATEGIES, itertools.cycle(DATA_PLANES)))
 def test_processes_and_virtual_time_give_the_same_result(
     prepare_trial: PrepareTrial, strategy: str, transport: str
 ) -> None:
@@ -210,10 +208,15 @@ def event_kinds_in_log(log: Path) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow_where(transport=["grpc"])
-@pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize(
-    ("strategy", "killed_node"),
-    [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")],
+    ("strategy", "killed_node", "transport"),
+    [
+        ("ring", "worker-1", "grpc"),
+        ("ring", "worker-1", "tcp"),
+        ("bsp", "worker-1", "tcp"),
+        ("asp", "server-0", "tcp"),
+        ("ring", "coordinator", "tcp"),
+    ],
 )
 @pytest.mark.wall_clock
 def test_a_killed_node_fails_the_trial_at_once_and_is_named(
