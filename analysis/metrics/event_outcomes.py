@@ -92,9 +92,11 @@ def _explain_missing_effect(
 ) -> str:
     """Return why a fault changed none of its nodes."""
     names = fault.change.node_names
-    were_lost = all(any(lost_s <= begin_s for lost_s, _ in absences_s[name]) for name in names)
-    nodes = "the node was" if len(names) == 1 else "the nodes were"
-    return f"{nodes} already lost" if were_lost else f"{nodes} already lost or had ended"
+    were_lost = [any(lost_s <= begin_s <= back_s for lost_s, back_s in absences_s[name]) for name in names]
+    node, were = ("the node", "was") if len(names) == 1 else ("the nodes", "were")
+    if all(were_lost):
+        return f"{node} {were} already lost"
+    return f"{node} {were} already lost or had ended" if any(were_lost) else f"{node} had already ended"
 
 
 def _find_spans(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from analysis.metrics.worker_seconds import (
     MembershipChange,
     TimeUse,
+    find_synchronous_end_s,
     group_changes_by_recovery,
     list_membership_changes,
     measure_worker_seconds,
@@ -129,23 +130,22 @@ def _list_logged_losses(trial: TrialLogTables) -> list[NodeLossResult]:
     if not trial.membership.losses:
         return []
     changes = list_membership_changes(trial.membership)
-    is_synchronous = trial.plan.sync_or_async == "synchronous"
-    groups = group_changes_by_recovery(changes, is_synchronous=is_synchronous)
+    synchronous_end_s = find_synchronous_end_s(trial)
+    groups = group_changes_by_recovery(changes, synchronous_end_s)
     seconds = {} if _find_reason_for_unknown_goodput(trial) else measure_worker_seconds(trial, trial.seconds or 0.0)
     lost_s = {
         change.epoch.number: sum(seconds.get((use, change.epoch.number), 0.0) for use in LOSS_USES) / trial.plan.workers
         for change in changes
         if seconds
     }
-    return [_describe_loss(loss, groups, lost_s, is_synchronous=is_synchronous) for loss in trial.membership.losses]
+    return [_describe_loss(loss, groups, lost_s, synchronous_end_s) for loss in trial.membership.losses]
 
 
 def _describe_loss(
     loss: NodeLoss,
     change_groups: list[tuple[MembershipChange, ...]],
     lost_s_by_epoch: dict[int, float],
-    *,
-    is_synchronous: bool,
+    synchronous_end_s: float,
 ) -> NodeLossResult:
     changes = next((group for group in change_groups if any(loss in change.losses for change in group)), None)
     before = (loss.node, loss.time_s, loss.reason, loss.detection_s)
@@ -154,12 +154,13 @@ def _describe_loss(
     last, first_loss = changes[-1], next(loss for change in changes for loss in change.losses)
     lost_s = sum(lost_s_by_epoch.get(change.epoch.number, 0.0) for change in changes) if lost_s_by_epoch else None
     later_epochs = (change.epoch for group in change_groups for change in group if change.epoch.time_s >= loss.time_s)
-    has_continued = bool(last.recoveries) or not is_synchronous  # asynchronous workers log no recovery
+    is_asynchronous = last.epoch.time_s >= synchronous_end_s  # such workers log no recovery
+    has_continued = bool(last.recoveries) or is_asynchronous
     return NodeLossResult(
         *before,
-        epoch=last.epoch.number,
-        workers=len(last.epoch.workers),
-        first_step=last.first_step,
+        epoch=last.epoch.number if has_continued else None,
+        workers=len(last.epoch.workers) if has_continued else None,
+        first_step=last.first_step if has_continued else None,
         recovery_s=last.last_recovery_end_s - loss.recovery_start_s if has_continued else None,
         lost_s=lost_s if loss == first_loss else None,
         lost_with="" if loss == first_loss else first_loss.node,

@@ -76,8 +76,22 @@ def list_membership_changes(membership: MembershipLog) -> list[MembershipChange]
     return changes
 
 
+def find_synchronous_end_s(trial: TrialLogTables) -> float:
+    """Return the virtual time in seconds until which all workers do the same steps.
+
+    It is 0 in asynchronous training and infinite in synchronous training. In between, a strategy switch to asynchronous
+    training was committed.
+    """
+    if trial.plan.sync_or_async == "asynchronous":
+        return 0.0
+    after = trial.plan.second_phase
+    if after is None or after.is_synchronous or trial.switch_record is None:
+        return np.inf
+    return trial.switch_record.committed_s
+
+
 def group_changes_by_recovery(
-    changes: Sequence[MembershipChange], *, is_synchronous: bool
+    changes: Sequence[MembershipChange], synchronous_end_s: float
 ) -> list[tuple[MembershipChange, ...]]:
     """Group the changes of the membership, so that training goes on after the last change of each group.
 
@@ -88,7 +102,7 @@ def group_changes_by_recovery(
     replaced: tuple[MembershipChange, ...] = ()
     for change in changes:
         replaced = (*replaced, change)
-        if change.have_all_continued or not is_synchronous:
+        if change.have_all_continued or change.epoch.time_s >= synchronous_end_s:
             groups.append(replaced)
             replaced = ()
     return [*groups, replaced] if replaced else groups
@@ -138,8 +152,7 @@ def _list_uses(
     yield _intervals("checkpoints", [(write.time_s - write.seconds, write.time_s) for write in writes])
     starts_s = rows["start_s"].to_numpy(float)
     ends_s = starts_s + rows["step_s"].to_numpy(float)
-    is_synchronous = trial.plan.sync_or_async == "synchronous"
-    discarding = _find_discarding_epochs(worker, rows, starts_s, changes, is_synchronous=is_synchronous)
+    discarding = _find_discarding_epochs(worker, rows, starts_s, changes, find_synchronous_end_s(trial))
     counts = discarding == 0
     yield UsedIntervals("counted_steps", starts_s[counts], ends_s[counts])
     evaluations = trial.evals.drop_duplicates(["step", "time_s"]).dropna(subset=["duration_s"])
@@ -166,8 +179,7 @@ def _find_discarding_epochs(
     rows: pd.DataFrame,
     starts_s: Floats,
     changes: Sequence[MembershipChange],
-    *,
-    is_synchronous: bool,
+    synchronous_end_s: float,
 ) -> NDArray[np.int64]:
     """Return for each step of a worker the membership epoch that discarded the step; 0 for a step that counts.
 
@@ -179,7 +191,7 @@ def _find_discarding_epochs(
     discarding = np.zeros(len(rows), dtype=np.int64)
     for change in changes:
         is_before = starts_s < change.recovery_end_s(worker)
-        recovery = change.recoveries.get(worker)
+        recovery, is_synchronous = change.recoveries.get(worker), change.epoch.time_s < synchronous_end_s
         first_step = recovery.first_step if recovery else change.first_step if is_synchronous else None
         is_discarded = np.isin(steps, steps[~is_before]) if first_step is None else steps >= first_step
         discarding[(discarding == 0) & is_before & is_discarded] = change.epoch.number

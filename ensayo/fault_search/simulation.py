@@ -102,9 +102,9 @@ class TrialEvidence:
         """Names of the workers that push to servers, by rank: after a strategy switch, those that have switched."""
         if not self.events[COORDINATOR]["switch_committed"]:
             return self.worker_names
-        commit_s = self.events[COORDINATOR]["switch_committed"][-1]["time_ms"]
+        commit_ms = self.events[COORDINATOR]["switch_committed"][-1]["time_ms"]
         epochs = self.events[COORDINATOR]["membership_epoch"]
-        groups = [event["value"]["workers"] for event in epochs if event["time_ms"] < commit_s]
+        groups = [event["value"]["workers"] for event in epochs if event["time_ms"] < commit_ms]
         return list(groups[-1]) if groups else self.worker_names
 
     def rows(self, node: str, key: str) -> list[dict[str, Any]]:

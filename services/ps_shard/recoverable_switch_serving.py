@@ -13,7 +13,7 @@ from services.runtime.membership_follower import MembershipFollower
 
 @dataclass
 class RecoverableSwitchServing:
-    """Serving of one shard over all membership epochs, of which the server owns nothing before the strategy switch.
+    """Serving of one shard over all membership epochs. The server owns no part of the model before the switch.
 
     A loss before the commit of the switch breaks off the switch, and the server forgets what it has loaded. The switch
     begins anew with the remaining workers. After the commit, lost workers are evicted.

@@ -8,7 +8,7 @@ PROTECTION_TEXTS = {  # value of `security.data` -> its effect
 SIMULATED_TEXTS = {  # the same on the engine simulated, where messages cross no network
     "signed": "no message crosses a network in virtual time, and messages that an event corrupts are used as they are",
     "authenticated": "no message crosses a network in virtual time, and messages that an event corrupts are refused",
-    "tls": "no message crosses a network in virtual time, so it has no effect",
+    "tls": "this has no effect in virtual time, where no message crosses a network",
 }
 
 

@@ -1,6 +1,7 @@
 """What events did: for how long they blocked workers, and which of them had no effect."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,3 +50,20 @@ def test_blocked_time_is_not_measured_where_a_step_is_broken_off(
 
     assert first.applied_s is not None
     assert first.most_blocked_s is None
+
+
+@pytest.mark.parametrize(("applied_s", "reason"), [(0.65, "was already lost"), (1.3, "had already ended")])
+def test_a_node_that_has_returned_is_not_called_lost(
+    run_simulated: RunSimulated, applied_s: float, reason: str
+) -> None:
+    """The node is lost at 0.6 s and a member again after about 0.4 s. The second kill changes nothing."""
+    overrides = {"events": [KILL, AGAIN], "recovery": REJOIN}
+    (trial,) = run_simulated(RING, scenario_overrides=overrides).trials
+    (returned_s,) = (each.time_s for each in trial.membership.epochs if each.has_returned("worker-1"))
+    assert 0.65 < returned_s < 1.3
+    events = trial.events.assign(applied_s=trial.events["applied_s"].where(trial.events["number"] == 0, applied_s))
+
+    (_, second) = find_event_times(replace(trial, events=events))
+
+    assert second.applied_s is None
+    assert second.no_effect_reason == f"the node {reason}"

@@ -214,6 +214,8 @@ def test_a_recovery_that_never_ends_has_no_time(goodput_trial: MakeTrial) -> Non
     (asynchronous,) = list_node_losses(goodput_trial(rows, events, strategy=ASYNCHRONOUS))
 
     assert (synchronous.first_step, synchronous.recovery_s) == (None, None)
+    assert (synchronous.epoch, synchronous.workers) == (None, None)
+    assert (asynchronous.epoch, asynchronous.workers) == (1, 1)
     assert asynchronous.recovery_s == pytest.approx(1.0)
 
 

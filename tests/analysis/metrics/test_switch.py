@@ -18,6 +18,8 @@ from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.switch import draw_switch_time_savings
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
+from analysis.metrics.goodput import list_node_losses
+from analysis.metrics.step_times.step_attempts import number_step_attempts
 from analysis.metrics.strategy_changes.strategy_switch import StrategySwitchResult, measure_switch_times
 from analysis.metrics.strategy_changes.strategy_switch_text import describe_strategy_switch, describe_switch_outcomes
 from analysis.metrics.strategy_changes.strategy_switch_verdict import (
@@ -415,6 +417,26 @@ def test_checks_accept_a_worker_that_was_lost_before_or_after_a_switch(run_simul
     assert trial.membership.lost_node_names == {"worker-1"}
     verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree)]
     assert [verdict.level for verdict in verdicts] == [VerdictLevel.VALID] * 2, verdicts
+
+
+def test_losses_after_a_switch_to_asynchronous_training_each_have_their_own_epoch(run_simulated: RunSimulated) -> None:
+    """Asynchronous workers log no recovery: without it, synchronous training would be taken to be still recovering."""
+    recovery = {"on_failure": "continue", "heartbeat_timeout": "100ms"}
+    events = [{"kind": "kill", "of": [f"worker-{rank}"], "at": {"step": step}} for rank, step in ((1, 15), (2, 20))]
+    strategy = RING_TO_ASP | {"when": {"kind": "at", "step": 12}}
+    (trial,) = run_simulated({"switch": strategy}, scenario_overrides={"recovery": recovery, "events": events}).trials
+    assert trial.switch_record is not None
+    committed_s, workers = trial.switch_record.committed_s, trial.plan.workers
+
+    losses = list_node_losses(trial)
+
+    assert all(loss.time_s > committed_s for loss in losses)
+    assert [(loss.node, loss.epoch, loss.workers, loss.lost_with) for loss in losses] == [
+        ("worker-1", 1, workers - 1, ""),
+        ("worker-2", 2, workers - 2, ""),
+    ]
+    assert all(loss.recovery_s is not None for loss in losses)
+    assert set(number_step_attempts(trial)) == {0}
 
 
 def test_bytes_of_an_aborted_strategy_switch_are_not_an_error(run_simulated: RunSimulated) -> None:
