@@ -12,7 +12,7 @@ torch_ready := .venv-torch/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-faults bench-fidelity bench-overlap bench-protection bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch test-torch-parallel check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-faults bench-fidelity bench-overlap bench-protection bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -45,7 +45,7 @@ calibrate: $(ready) ## measure the CPU cost of messages and the possible link ra
 images: $(ready) ## build the node image
 	$(bin)/ensayo images
 
-test: $(ready) ## run the tests that this machine can run, in at most ten minutes
+test: $(ready) ## run the tests that this machine can run, without the slow ones
 	if docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; then $(bin)/ensayo images; fi
 	$(bin)/pytest -m "not slow and not serial" --numprocesses auto --dist worksteal
 	$(bin)/pytest -m "not slow and serial"
@@ -64,9 +64,11 @@ test-gpu: $(ready) ## run the tests on a CUDA device
 	$(bin)/pip install --quiet --editable ".[gpu]"
 	$(bin)/pytest -m gpu
 
-test-torch: $(torch_ready) ## compare layers, models and training with PyTorch
-	$(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal
+test-torch: test-torch-parallel ## run all tests that need PyTorch: layers, models, users' modules and commands
 	$(torch_bin)/pytest -m "torch and serial"
+
+test-torch-parallel: $(torch_ready) ## run the tests that need PyTorch and may run side by side
+	$(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal
 
 check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/ruff check
