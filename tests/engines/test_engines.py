@@ -143,7 +143,7 @@ def process_ids(run: str) -> dict[str, int]:
 
 
 @pytest.mark.slow_where(strategy=list(STRATEGIES)[3:])
-@pytest.mark.parametrize(("strategy", "transport"), zip(STRATEGIES, itertools.cycle(DATA_PLANES)))
+@pytest.mark.parametrize(("strategy", "transport"), list(zip(STRATEGIES, itertools.cycle(DATA_PLANES))))
 def test_processes_and_virtual_time_give_the_same_result(
     prepare_trial: PrepareTrial, strategy: str, transport: str
 ) -> None:

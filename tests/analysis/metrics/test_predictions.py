@@ -23,7 +23,7 @@ def measure(trial: TrialSpec, folder: Path) -> tuple[Plan, TrialResult]:
 
 
 @pytest.mark.parametrize("kind", STRATEGY_KINDS)
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_every_prediction_without_a_mark_is_within_five_percent(kind: str, count: int, tmp_path: Path) -> None:
     """Settings are random: short last batches, unequal shares, speeds and links, variation, jitter and losses."""
     predicted = 0
@@ -38,7 +38,7 @@ def test_every_prediction_without_a_mark_is_within_five_percent(kind: str, count
 
 
 @pytest.mark.parametrize("kind", STRATEGY_KINDS)
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_other_keys_of_a_scenario_leave_every_trial_valid(kind: str, count: int, tmp_path: Path) -> None:
     """Number formats, micro-batches, uneven data, events and early ends, with settings that are random, too."""
     for number, trial in enumerate(random_trials(kind, count, seed=5, has_other_keys=True)):
