@@ -143,7 +143,7 @@ def _figure_title(trials: Sequence[TrialStepTimeline]) -> str:
 def _title_without_slowdown(trials: Sequence[TrialStepTimeline]) -> str:
     """Return a title for trials that have no step during an event, or no step outside events."""
     if all(trial.is_during_event.all() for trial in trials):
-        return "An event lasts during all steps"
+        return "All steps overlap with events"
     if any(trial.is_during_event.any() for trial in trials):
         return "No trial has both steps during events and steps outside events"
     if not any(event.changes_times for trial in trials for event in trial.result.events):

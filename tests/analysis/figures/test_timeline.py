@@ -47,7 +47,7 @@ def test_a_step_and_its_repetition_are_two_points(timeline_of: Callable[..., Cap
 @pytest.mark.parametrize(
     ("events", "title"),
     [
-        ([SLOWDOWN | {"at": {"time": "1ns"}}], "An event lasts during all steps"),
+        ([SLOWDOWN | {"at": {"time": "1ns"}}], "All steps overlap with events"),
         ([DISK_FULL | {"at": {"time": "300ms"}}], "The events change no times of steps"),
         ([SLOWDOWN | {"at": {"time": "5s"}}], "No step took place during an event"),
         (
