@@ -11,6 +11,12 @@ torch_ready := .venv-torch/.ready
 # Without byte code every process that starts compiles Ensayo again, half a second each.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Tests keep their temporary files in memory where 4 GB are free there: they write many small files and wait until these
+# are stored, which is a third of their time on a disk.
+memory_disk := /dev/shm
+in_memory   := $(shell awk '$$2 == "$(memory_disk)" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && \
+  [ "$$(df -Pk $(memory_disk) | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo TMPDIR=$(memory_disk))
+
 .DEFAULT_GOAL := help
 .PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch test-torch-parallel check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-faults bench-fidelity bench-overlap bench-protection bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean
 
@@ -47,28 +53,28 @@ images: $(ready) ## build the node image
 
 test: $(ready) ## run the tests that this machine can run, without the slow ones
 	if docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; then $(bin)/ensayo images; fi
-	$(bin)/pytest -m "not slow and not serial" --numprocesses auto --dist worksteal
-	$(bin)/pytest -m "not slow and serial"
+	$(in_memory) $(bin)/pytest -m "not slow and not serial" --numprocesses auto --dist worksteal
+	$(in_memory) $(bin)/pytest -m "not slow and serial"
 
 test-all: test ## run all tests: those of `make test`, then the slow ones
-	$(bin)/pytest -m "slow and not serial" --numprocesses auto --dist worksteal
-	$(bin)/pytest -m "slow and serial"
+	$(in_memory) $(bin)/pytest -m "slow and not serial" --numprocesses auto --dist worksteal
+	$(in_memory) $(bin)/pytest -m "slow and serial"
 
 fuzz-inputs: $(ready) ## search for inputs that crash a reader, guided by coverage [SECONDS=600 TARGET="log csv"]
 	$(bin)/python tests/fuzz/run_fuzzers.py --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))
 
 test-docker: $(ready) images ## run the tests in containers; a missing engine is an error
-	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker
+	ENSAYO_REQUIRE_DOCKER=1 $(in_memory) $(bin)/pytest -m docker
 
 test-gpu: $(ready) ## run the tests on a CUDA device
 	$(bin)/pip install --quiet --editable ".[gpu]"
-	$(bin)/pytest -m gpu
+	$(in_memory) $(bin)/pytest -m gpu
 
 test-torch: test-torch-parallel ## run all tests that need PyTorch: layers, models, users' modules and commands
-	$(torch_bin)/pytest -m "torch and serial"
+	$(in_memory) $(torch_bin)/pytest -m "torch and serial"
 
 test-torch-parallel: $(torch_ready) ## run the tests that need PyTorch and may run side by side
-	$(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal
+	$(in_memory) $(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal
 
 check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/ruff check
