@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
+from services.cluster.cluster import WorkerSpec
 from services.cluster.network import AccessLink, Network, build_network
 from services.cluster.node_faults import COORDINATOR
 from services.collectives import NetworkAndModelSizes
@@ -30,9 +31,10 @@ def plan_nodes(
         name=COORDINATOR, role="coordinator", rank=0, addresses=node_addresses(0), memory_bytes=1 << 30, cpus=1.0
     )
     servers = (_plan_server(scenario, rank, node_addresses(1 + rank)) for rank in range(server_count))
-    first_worker = 1 + server_count
+    first_worker, gpu_workers = 1 + server_count, _count_workers_on_gpu(scenario)
     workers = (
-        _plan_worker(scenario, rank, node_addresses(first_worker + rank), engine) for rank in range(cluster.workers)
+        _plan_worker(scenario, rank, node_addresses(first_worker + rank), engine, gpu_workers)
+        for rank in range(cluster.workers)
     )
     return (coordinator, *servers, *workers)
 
@@ -52,7 +54,9 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
     )
 
 
-def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine: EngineName) -> NodePlan:
+def _plan_worker(
+    scenario: Scenario, rank: int, addresses: NodeAddresses, engine: EngineName, gpu_workers: int
+) -> NodePlan:
     """Return the plan of one worker, such as its addresses and compute speed.
 
     The plan also contains the compute device and the link rates. Compute slots are staggered, so that workers with
@@ -65,7 +69,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
         rank=rank,
         addresses=addresses,
         device="cpu" if worker.device == "auto" and not scenario.workload.computes_on_gpu else worker.device,
-        gpu_memory=_share_gpu_memory(scenario, rank, engine),
+        gpu_memory=_share_gpu_memory(worker, engine, gpu_workers),
         throughput=compute_speed.samples_per_s if compute_speed else None,
         throughput_derivation=compute_speed.derivation if compute_speed else "",
         variation=worker.variation.restrict_to_rank(rank) if worker.variation else None,
@@ -78,19 +82,20 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses, engine
     )
 
 
-def _share_gpu_memory(scenario: Scenario, rank: int, engine: EngineName) -> GpuMemoryShare:
+def _count_workers_on_gpu(scenario: Scenario) -> int:
+    """Return how many workers may compute on the GPU of the host."""
+    return sum(scenario.worker_spec(rank).device != "cpu" for rank in range(scenario.cluster.workers))
+
+
+def _share_gpu_memory(worker: WorkerSpec, engine: EngineName, gpu_workers: int) -> GpuMemoryShare:
     """Return the part of a GPU's memory for one worker, if the worker computes on a GPU.
 
     In virtual time, all workers are in one process, which uses the memory of the GPU for all of them.
     """
     if engine == "simulated":
         return GpuMemoryShare()
-    specs = [scenario.worker_spec(any_rank) for any_rank in range(scenario.cluster.workers)]
-    declared = specs[rank].gpu_memory
-    return GpuMemoryShare(
-        declared_bytes=None if declared is None else int(declared),
-        workers=max(1, sum(spec.device != "cpu" for spec in specs)),
-    )
+    declared = worker.gpu_memory
+    return GpuMemoryShare(declared_bytes=None if declared is None else int(declared), workers=max(1, gpu_workers))
 
 
 def _make_node_link_fields(access_link: AccessLink) -> dict[str, Any]:
