@@ -235,14 +235,14 @@ def _describe_best_interval(curve: Curve, panel: GoodputPanel) -> str:
 
 
 def _describe_failure_counts(points: Sequence[GoodputPoint]) -> str:
-    """Return a sentence on the number of failures that took place in each group of trials, or on their range."""
+    """Return a sentence on how many nodes failures took in each group of trials, or on their range."""
     if len(points) > MAX_COUNTED:
         counts = [sum(point.failure_counts) for point in points]
         return (
-            f"Failures that took place: {min(counts)} to {max(counts)} in each group of trials (column group_failures)."
+            f"Nodes lost by failures: {min(counts)} to {max(counts)} in each group of trials (column group_failures)."
         )
     texts = [f"{_name_point(point, points)}: {sum(point.failure_counts)}" for point in points]
-    return f"Failures that took place, over all repeats: {'; '.join(texts)}."
+    return f"Nodes lost by failures, over all repeats: {'; '.join(texts)}."
 
 
 def _name_point(point: GoodputPoint, points: Sequence[GoodputPoint]) -> str:

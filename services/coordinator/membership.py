@@ -97,7 +97,7 @@ class MembershipCalls:
                     self._log_loss(node_name, silent_s, f"no heartbeat for {silent_s:.3g} s", is_back=False)
                     await self.on_node_lost(node_name)
                 case NodeRestartedAction(node_name, silent_s):
-                    reason = f"started again {silent_s:.3g} s after its last heartbeat"
+                    reason = f"started again after {silent_s:.3g} s without a heartbeat"
                     self._log_loss(node_name, silent_s, reason, is_back=True)
                 case BeginMembershipEpochAction(membership, cause):
                     self._begin_epoch(membership, cause)
