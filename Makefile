@@ -18,7 +18,7 @@ in_memory   := $(shell awk '$$2 == "$(memory_disk)" && $$4 !~ /noexec/' /proc/mo
   [ "$$(df -Pk $(memory_disk) | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo TMPDIR=$(memory_disk))
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch test-torch-parallel check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-faults bench-fidelity bench-overlap bench-protection bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean
+.PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch test-torch-models check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-faults bench-fidelity bench-overlap bench-protection bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' Makefile
@@ -70,11 +70,12 @@ test-gpu: $(ready) ## run the tests on a CUDA device
 	$(bin)/pip install --quiet --editable ".[gpu]"
 	$(in_memory) $(bin)/pytest -m gpu
 
-test-torch: test-torch-parallel ## run all tests that need PyTorch: layers, models, users' modules and commands
+test-torch: test-torch-models ## run all tests that need PyTorch: layers, models, users' modules and commands
+	$(in_memory) $(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal tests/commands
 	$(in_memory) $(torch_bin)/pytest -m "torch and serial"
 
-test-torch-parallel: $(torch_ready) ## run the tests that need PyTorch and may run side by side
-	$(in_memory) $(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal
+test-torch-models: $(torch_ready) ## run the tests that need PyTorch, without those of users' commands
+	$(in_memory) $(torch_bin)/pytest -m "torch and not serial" --numprocesses auto --dist worksteal --ignore tests/commands
 
 check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/ruff check

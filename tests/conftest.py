@@ -80,7 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
             item.add_marker(pytest.mark.slow)
         folders = set(item.nodeid.split("/"))
-        starts_nodes = folders & SERIAL_FOLDERS and not item.get_closest_marker("without_nodes")
+        may_run_beside_others = any(map(item.get_closest_marker, ("without_nodes", "side_by_side")))
+        starts_nodes = folders & SERIAL_FOLDERS and not may_run_beside_others
         if starts_nodes or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
             item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock"):

@@ -23,7 +23,7 @@ def coordinator_events(run: FinishedRun, key: str) -> list[dict[str, Any]]:
 def run_trial(folder: Path, engine: str, strategy: str, workers: int, **checkpoint: Any) -> FinishedRun:
     """Run 40 steps with 8 samples per step on paced workers."""
     folder.mkdir()
-    cluster = {"workers": workers, "worker": {"throughput": "40/s"}}
+    cluster = {"workers": workers, "worker": {"throughput": "80/s"}}
     # On a busy host, nodes may be silent for seconds.
     recovery = {"heartbeat_timeout": "10s", "checkpoint": {"steps": 15, **checkpoint}}
     timeouts = {"start": "180s"}  # a busy host starts five containers slowly
@@ -39,7 +39,7 @@ def test_training_continues_on_the_same_and_on_fewer_workers(tmp_path: Path, eng
 
     On another number of workers, sums are computed in another order: losses differ by rounding.
     """
-    first, *fewer = (2, 1) if engine == "docker" else (4, 2, 1)
+    first, *fewer = (2,) if engine == "docker" else (4, 1)
     earlier = run_trial(tmp_path / "earlier", engine, strategy, first)
     [earlier_folder] = earlier.folder.glob("trials/*")
     loss = coordinator_events(earlier, "eval_metrics")[-1]["value"]["loss"]

@@ -142,6 +142,7 @@ def process_ids(run: str) -> dict[str, int]:
     return ids_by_name
 
 
+@pytest.mark.side_by_side
 @pytest.mark.slow_where(strategy=list(STRATEGIES)[3:])
 @pytest.mark.parametrize(("strategy", "transport"), list(zip(STRATEGIES, itertools.cycle(DATA_PLANES))))
 def test_processes_and_virtual_time_give_the_same_result(
@@ -170,7 +171,8 @@ def test_processes_and_virtual_time_give_the_same_result(
     assert event_kinds[0] == event_kinds[1], "analysis reads one format for all engines"
 
 
-@pytest.mark.parametrize(("strategy", "transport"), [("ring", "grpc"), ("ring", "tcp"), ("bsp", "grpc")])
+@pytest.mark.side_by_side
+@pytest.mark.parametrize(("strategy", "transport"), [("ring", "tcp"), ("bsp", "grpc")])
 def test_processes_count_messages_of_the_declared_size(
     prepare_trial: PrepareTrial, strategy: str, transport: str
 ) -> None:
@@ -253,9 +255,9 @@ def test_a_node_without_a_valid_plan_fails_the_trial_with_its_error(prepare_tria
     assert not process_ids(trial.plan.run)
 
 
+@pytest.mark.side_by_side
 @pytest.mark.slow_where(transport=["tcp"])
-@pytest.mark.parametrize("transport", DATA_PLANES)
-@pytest.mark.parametrize("node", ["coordinator", "server-0", "worker-0"])
+@pytest.mark.parametrize(("node", "transport"), [("coordinator", "grpc"), ("server-0", "tcp"), ("worker-0", "grpc")])
 def test_the_last_error_line_of_a_failing_node_is_the_reason(
     prepare_trial: PrepareTrial, tmp_path: Path, node: str, transport: str
 ) -> None:

@@ -5,6 +5,7 @@ show that the laws also hold with real clocks, sockets and links.
 """
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +36,7 @@ strategies:
   asp: {kind: parameter_server, synchrony: {kind: asp}}
 """
 SYNCHRONOUS = ["ring", "one", "two", "three"]
+IN_CONTAINERS = [pytest.mark.docker, pytest.mark.slow]
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-6}  # relative, after twenty steps
 
 
@@ -46,9 +48,16 @@ def laws_scenario(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow_where(engine=["docker"])
+@pytest.mark.side_by_side
 @pytest.mark.slow_where(strategy=["one", "two"])
-@pytest.mark.parametrize("strategy", SYNCHRONOUS)
+@pytest.mark.parametrize(
+    ("engine", "strategy"),
+    [
+        *product(["local"], SYNCHRONOUS),
+        *(pytest.param(*case, marks=IN_CONTAINERS) for case in [("docker", "ring"), ("docker", "three")]),
+    ],
+    indirect=["engine"],
+)
 def test_replicas_equal_the_simulated_bits_after_every_step(
     run_trial: RunTrial, laws_scenario: Path, engine: str, strategy: str
 ) -> None:
@@ -63,10 +72,13 @@ def test_replicas_equal_the_simulated_bits_after_every_step(
     assert_planned_bytes_were_sent(real)
 
 
-@pytest.mark.slow_where(engine=["docker"])
+@pytest.mark.side_by_side
 @pytest.mark.slow_where(precision=["fp64"])
-@pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize("strategy", ["ring", "three"])
+@pytest.mark.parametrize(
+    ("engine", "strategy", "precision"),
+    [*product(["local"], ["ring", "three"], TOLERANCE), pytest.param("docker", "three", "fp32", marks=IN_CONTAINERS)],
+    indirect=["engine"],
+)
 def test_three_workers_get_the_result_of_one_worker_with_the_whole_batch(
     run_trial: RunTrial, laws_scenario: Path, engine: str, strategy: str, precision: str
 ) -> None:
@@ -82,6 +94,7 @@ def test_three_workers_get_the_result_of_one_worker_with_the_whole_batch(
     np.testing.assert_allclose(actual, expected, rtol=TOLERANCE[precision])
 
 
+@pytest.mark.side_by_side
 @pytest.mark.slow_where(engine=["docker"])
 def test_evaluations_follow_the_same_samples_on_every_engine(
     run_trial: RunTrial, laws_scenario: Path, engine: str
@@ -114,6 +127,7 @@ def test_the_mean_staleness_of_asynchronous_gradients_is_the_number_of_peers(
     assert_planned_bytes_were_sent(trial)
 
 
+@pytest.mark.side_by_side
 @pytest.mark.slow_where(engine=["docker"])
 def test_one_asynchronous_worker_equals_serial_training(run_trial: RunTrial, laws_scenario: Path, engine: str) -> None:
     """The parameters are equal to the last bit."""

@@ -29,6 +29,7 @@ strategies:
 """
 
 
+@pytest.mark.side_by_side
 @pytest.mark.parametrize("strategy", ["ring", "two"])
 def test_nodes_train_a_users_model_as_in_the_simulation(
     run_trial: RunTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, strategy: str

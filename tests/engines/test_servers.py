@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +40,9 @@ strategies:
 """
 
 
+pytestmark = pytest.mark.side_by_side
+
+
 @pytest.fixture
 def servers_scenario(tmp_path: Path) -> Path:
     """Return the path of the scenario."""
@@ -49,7 +53,14 @@ def servers_scenario(tmp_path: Path) -> Path:
 
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.slow_where(strategy=["ssp", "backup", "gba"])
-@pytest.mark.parametrize("strategy", ["asp", "ssp", "backup", "gba", "dc", "beside"])
+@pytest.mark.parametrize(
+    ("engine", "strategy"),
+    [
+        *product(["local"], ["asp", "ssp", "backup", "gba", "dc", "beside"]),
+        *(pytest.param("docker", strategy, marks=pytest.mark.docker) for strategy in ("backup", "beside")),
+    ],
+    indirect=["engine"],
+)
 def test_replaying_the_folder_of_a_trial_gives_its_parameters(
     run_trial: RunTrial, servers_scenario: Path, engine: str, strategy: str
 ) -> None:
