@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from guarded_arrays import GuardedDevice
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_faults import inject_message_faults
 from pydantic import TypeAdapter, ValidationError
@@ -102,7 +102,7 @@ EXAMPLES: list[Strategy] = [
     ),
 ]
 
-MANY_WORKERS = 64
+MANY_WORKERS = 24
 MEAN_GRADIENT = {  # kinds that update with the mean gradient of the batch: if synchronous, they equal serial training
     "all_reduce",
     "easgd",
@@ -221,6 +221,7 @@ def test_servers_reply_with_as_many_bytes_as_they_receive(strategy: Strategy, wo
 
 
 @every_strategy
+@settings(max_examples=20)
 @given(workers=st.integers(1, 16), slower=st.floats(1, 10))
 def test_slower_network_or_worker_never_makes_a_predicted_step_shorter(
     strategy: Strategy, workers: int, slower: float
@@ -288,8 +289,8 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 
 
 @every_strategy
-def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: Strategy) -> None:
-    """Virtual time needs no processes, so 64 workers take seconds; synchronous ones have the loss of one worker."""
+def test_many_workers_use_the_budget_and_send_the_planned_bytes(strategy: Strategy) -> None:
+    """Virtual time needs no processes, so 24 workers take a second; synchronous ones have the loss of one worker."""
     phases = strategy.training_phases()
     is_alike = phases.first.describe_worker_exchange().is_synchronous and not phases.switch
     steps = max(1 if is_alike else 2, getattr(strategy, "period", 1))  # all synchronous steps are alike

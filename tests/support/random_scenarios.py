@@ -1,5 +1,6 @@
 """Random scenarios with one trial each, for tests of the predicted times in virtual time."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any, TypeAlias
 
@@ -37,22 +38,21 @@ STRATEGY_KINDS = (
 )
 
 
-def random_trials(kind: str, count: int, seed: int, *, has_other_keys: bool = False) -> list[TrialSpec]:
-    """Return `count` valid trials of one kind of strategy with random settings.
+def random_trials(kind: str, seed: int, *, has_other_keys: bool = False) -> Iterator[TrialSpec]:
+    """Yield valid trials of one kind of strategy with random settings, without end.
 
     Settings that a scenario may not combine are drawn again. With `has_other_keys`, they also have number formats,
     micro-batches, uneven data, events, and targets that end the training early.
     """
-    rng, trials = Random(f"{kind} {seed}"), list[TrialSpec]()
-    while len(trials) < count:
+    rng = Random(f"{kind} {seed}")
+    while True:
+        document = _random_document(kind, rng)
+        if has_other_keys:
+            _add_other_keys(document, rng)
         try:
-            document = _random_document(kind, rng)
-            if has_other_keys:
-                _add_other_keys(document, rng)
-            trials.extend(Scenario.decode(document).trials())
+            yield from Scenario.decode(document).trials()
         except (ValueError, ValidationError):
             continue
-    return trials
 
 
 def _random_document(kind: str, rng: Random) -> Document:

@@ -31,7 +31,7 @@ UNNAMED_STATEMENT = (
     ("keys", "statements"),
     [
         ({}, []),
-        ({"workload": {"epochs": 2, "payload": "resnet-50 x bf16"}}, [STATEMENT]),
+        ({"workload": {"epochs": 1, "payload": "resnet-50 x bf16"}}, [STATEMENT]),
         (
             {"scenario_overrides": {"sweep": {"workload.payload": ["resnet-50 x bf16", "1M x fp32"]}}},
             [STATEMENT, UNNAMED_STATEMENT],
@@ -43,7 +43,7 @@ def test_every_caption_states_the_declared_and_the_trained_model(
     run_simulated: RunSimulated, tmp_path: Path, keys: dict[str, Any], statements: list[str]
 ) -> None:
     """A reader of a single figure must not take the small model's messages for those of a large model, or reversely."""
-    run_simulated({"ring": RING}, rate="10gbit", **{"workload": {"epochs": 2}} | keys)
+    run_simulated({"ring": RING}, rate="10gbit", **{"workload": {"epochs": 1}} | keys)
 
     page = write_report(tmp_path)
     captions = [json.loads(path.read_text())["caption"] for path in (tmp_path / "figures").glob("*.json")]

@@ -1,5 +1,6 @@
 """Predicted times of random scenarios in virtual time: within 5 % of the measured times, or marked as inapplicable."""
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,16 @@ from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_trial_tables
 from analysis.results.measure_trial import measure_trial
 from analysis.results.trial_result import TrialResult
-from services.plan import Plan
+from services.cluster.addresses import DummyAddresses
+from services.plan import Plan, make_plan
 from services.scenario.scenario import TrialSpec
 
 MAX_ERROR = 0.05
+
+
+def is_predicted(trial: TrialSpec) -> bool:
+    """Return whether the plan of a trial has a prediction without a mark."""
+    return not make_plan(trial, "run", "simulated", DummyAddresses()).predicted.inapplicable_reason
 
 
 def measure(trial: TrialSpec, folder: Path) -> tuple[Plan, TrialResult]:
@@ -23,25 +30,24 @@ def measure(trial: TrialSpec, folder: Path) -> tuple[Plan, TrialResult]:
 
 
 @pytest.mark.parametrize("kind", STRATEGY_KINDS)
-@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_every_prediction_without_a_mark_is_within_five_percent(kind: str, count: int, tmp_path: Path) -> None:
     """Settings are random: short last batches, unequal shares, speeds and links, variation, jitter and losses."""
-    predicted = 0
-    for number, trial in enumerate(random_trials(kind, count, seed=3)):
+    for number, trial in enumerate(islice(filter(is_predicted, random_trials(kind, seed=3)), count)):
         plan, result = measure(trial, tmp_path / "trials" / str(number))
+        is_compared = (result.predicted_step_seconds, result.predicted_samples_per_second) != (None, None)
+        assert is_compared or plan.second_phase
         if result.predicted_step_seconds is not None:
             assert result.measured_step_seconds == pytest.approx(result.predicted_step_seconds, rel=MAX_ERROR)
         if result.predicted_samples_per_second is not None:
             assert result.samples_per_second == pytest.approx(result.predicted_samples_per_second, rel=MAX_ERROR)
-        predicted += not plan.predicted.inapplicable_reason
-    assert predicted >= count // 4
 
 
 @pytest.mark.parametrize("kind", STRATEGY_KINDS)
-@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_other_keys_of_a_scenario_leave_every_trial_valid(kind: str, count: int, tmp_path: Path) -> None:
     """Number formats, micro-batches, uneven data, events and early ends, with settings that are random, too."""
-    for number, trial in enumerate(random_trials(kind, count, seed=5, has_other_keys=True)):
+    for number, trial in enumerate(islice(random_trials(kind, seed=5, has_other_keys=True), count)):
         result = analyse_trial_spec(trial, tmp_path / "trials" / str(number)).result
 
         assert (result.status, result.verdict, result.reasons) == ("success", "valid", [])
@@ -53,7 +59,7 @@ def test_nothing_is_compared_where_packets_are_lost(tmp_path: Path) -> None:
     """No closed form contains losses: the plan gives the reason, and a report has no prediction to compare with."""
     marked = [
         (plan, result)
-        for number, trial in enumerate(random_trials("all_reduce", 20, seed=1))
+        for number, trial in enumerate(islice(random_trials("all_reduce", seed=1), 20))
         if trial.scenario.cluster.worker.loss
         for plan, result in [measure(trial, tmp_path / "trials" / str(number))]
     ]

@@ -58,8 +58,12 @@ def containers(document: Document) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
 def test_compose_accepts_the_project_name_of_every_shipped_trial(path: Path) -> None:
     """A value of a sweep may be 0.5 or 100mbit/s; Compose rejects a project with a dot in its name."""
-    for trial in load_or_skip(path).trials():
-        name = compose_project_name(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
+    trials = load_or_skip(path).trials()
+    plan = make_plan(trials[0], "20261121t084942z-5a51", "docker", ADDRESSES)
+
+    assert plan.trial == trials[0].id
+    for trial in trials:
+        name = compose_project_name(plan.model_copy(update={"trial": trial.id}))
         assert re.fullmatch("[a-z0-9][a-z0-9_-]*", name), name
 
 

@@ -133,7 +133,7 @@ def running_containers(run: str) -> set[str]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ctrl_c_leaves_nothing_running_and_keeps_finished_trials(start_runner: StartRunner, engine: str) -> None:
     """A finished trial is worth keeping, and leftovers on the host would disturb the next run."""
-    runner = start_runner(engine, "workload.epochs=2", "repeats=40")
+    runner = start_runner(engine, "workload.epochs=2", "repeats=9")
     ended_line = runner.wait_for("ended 000").split()
     runner.wait_for("event 001")
 

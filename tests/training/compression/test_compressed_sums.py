@@ -32,7 +32,7 @@ ALL_GATHER_EXAMPLES: list[AllGather] = [RingAllGather(), TreeAllGather(), Direct
 STRATEGIES = [RING, {"kind": "local_sgd", "period": 7}]
 
 every_gather = pytest.mark.parametrize("gather", ALL_GATHER_EXAMPLES, ids=attrgetter("kind"))
-every_worker_count = pytest.mark.parametrize("workers", range(1, 9))
+every_worker_count = pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy["kind"])
 stateful = pytest.mark.parametrize("compressor", [LargestEntries(), DrawnEntries()], ids=attrgetter("kind"))
 
