@@ -52,9 +52,6 @@ LOSSES: dict[str, list[tuple[str, float]]] = {  # moments in virtual seconds; a 
 }
 
 
-RESTORE = {"on_failure": "restore", "restart_delay": "200ms", "checkpoint": {"steps": 6}}
-
-
 @pytest.fixture(scope="module")
 def undisturbed_params_sha256(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """Return a function that gives the digest of the parameters after training without losses, by strategy."""

@@ -4,6 +4,8 @@ Virtual time reports a deadlock as an error, so a trial can't hang.
 """
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -45,6 +47,16 @@ def switching(after: str, when: dict[str, Any] = AT_STEP) -> dict[str, Any]:
 
 def run(strategy: dict[str, Any], events: list[dict[str, Any]], folder: Path, **workload: Any) -> RecoveringTrial:
     return RecoveringTrial.run(strategy, RECOVERY, events, folder, model=LARGE_MODEL, **workload)
+
+
+RunUndisturbed = Callable[[str, str], RecoveringTrial]
+
+
+@pytest.fixture(scope="module")
+def run_undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunUndisturbed:
+    """Return a function that gives the trial without losses, by second strategy and kind of rule."""
+    rules = {rule["kind"]: rule for rule in (AT_STEP, AT_PLATEAU)}
+    return cache(lambda after, rule: run(switching(after, rules[rule]), [], tmp_path_factory.mktemp("undisturbed")))
 
 
 def kill(worker: str, seconds: float) -> dict[str, Any]:
@@ -92,13 +104,12 @@ def assert_continued(trial: RecoveringTrial) -> None:
 @pytest.mark.parametrize("lost", ["worker-0", "worker-2"])
 @pytest.mark.parametrize("when", [AT_STEP, AT_PLATEAU], ids=["at step", "plateau"])
 def test_training_goes_on_after_a_loss_at_each_moment_of_a_switch(
-    when: dict[str, Any], lost: str, moment: float, tmp_path: Path
+    run_undisturbed: RunUndisturbed, when: dict[str, Any], lost: str, moment: float, tmp_path: Path
 ) -> None:
     """Worker 0 is the evaluation worker, and sends a shard to a server; the switch can end without worker 2."""
-    strategy = switching("asp on two servers", when)
-    undisturbed = run(strategy, [], tmp_path / "0")
+    undisturbed = run_undisturbed("asp on two servers", when["kind"])
 
-    trial = run(strategy, [kill(lost, moment_s(undisturbed, moment))], tmp_path / "1")
+    trial = run(switching("asp on two servers", when), [kill(lost, moment_s(undisturbed, moment))], tmp_path)
 
     assert_continued(trial)
     assert trial.lost_nodes == [lost]
@@ -110,10 +121,12 @@ def test_training_goes_on_after_a_loss_at_each_moment_of_a_switch(
 
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("seed", range(12))
-def test_training_goes_on_after_several_losses_around_a_switch(after: str, seed: int, tmp_path: Path) -> None:
+def test_training_goes_on_after_several_losses_around_a_switch(
+    run_undisturbed: RunUndisturbed, after: str, seed: int, tmp_path: Path
+) -> None:
     """Up to three workers are killed or frozen at random moments, of which one is in or near the switch."""
-    random, strategy = Random(f"{after} {seed}"), switching(after, [AT_STEP, AT_PLATEAU][seed % 2])
-    undisturbed = run(strategy, [], tmp_path / "0")
+    random, when = Random(f"{after} {seed}"), [AT_STEP, AT_PLATEAU][seed % 2]
+    undisturbed = run_undisturbed(after, when["kind"])
     workers, events = random.sample([f"worker-{rank}" for rank in range(4)], random.randint(1, 3)), []
     first_s = moment_s(undisturbed, random.uniform(-0.5, 1.5))
     for number, worker in enumerate(workers):
@@ -122,7 +135,7 @@ def test_training_goes_on_after_several_losses_around_a_switch(after: str, seed:
         is_frozen = random.random() < 0.3
         events.append({**event, "kind": "stop", "lasts": f"{random.uniform(1, 400):.1f}ms"} if is_frozen else event)
 
-    assert_continued(run(strategy, events, tmp_path / "1"))
+    assert_continued(run(switching(after, when), events, tmp_path))
 
 
 def test_losses_before_a_switch_change_the_result_by_rounding_only(tmp_path: Path) -> None:
