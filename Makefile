@@ -11,11 +11,11 @@ torch_ready := .venv-torch/.ready
 # Without byte code every process that starts compiles Ensayo again, half a second each.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests keep their temporary files in memory where 4 GB are free there: they write many small files and wait until these
-# are stored, which is a third of their time on a disk.
+# Tests keep temporary files in memory if 4 GB are free there and TMPDIR names no other folder: they write many small files
+# and wait until these are stored, which is a third of their time on a disk.
 memory_disk := /dev/shm
-in_memory   := $(shell awk '$$2 == "$(memory_disk)" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && \
-  [ "$$(df -Pk $(memory_disk) | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo TMPDIR=$(memory_disk))
+in_memory   := $(if $(TMPDIR),,$(shell awk '$$2 == "$(memory_disk)" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && \
+  [ "$$(df -Pk $(memory_disk) | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo TMPDIR=$(memory_disk)))
 
 .DEFAULT_GOAL := help
 .PHONY: help scenario list fuzz report export mlperf doctor calibrate images fuzz-inputs test test-all test-docker test-gpu test-torch test-torch-models check audit sbom bench bench-auto bench-checkpoints bench-codecs bench-commands bench-compute bench-convergence bench-diloco-bandwidth bench-endurance bench-faults bench-fidelity bench-overlap bench-protection bench-real-cluster bench-recovery bench-repeats bench-report bench-transport proto clean

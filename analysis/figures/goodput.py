@@ -235,7 +235,7 @@ def _describe_best_interval(curve: Curve, panel: GoodputPanel) -> str:
 
 
 def _describe_failure_counts(points: Sequence[GoodputPoint]) -> str:
-    """Return a sentence on how many nodes failures took in each group of trials, or on their range."""
+    """Return a sentence on the number of nodes that were lost in each group of trials, or on its range."""
     if len(points) > MAX_COUNTED:
         counts = [sum(point.failure_counts) for point in points]
         return (
